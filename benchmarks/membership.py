@@ -1,7 +1,6 @@
 """What an upload tells about who was trained on: by learner, leaf size, blind spot and defence.
 
-The attack is that of `predbayes site audit` (`predbayes_study.extras.audit.membership`): sixteen
-fits to
+The attack is that of `predbayes site audit` (an extra of the study): sixteen fits to
 complementary random halves, and a likelihood ratio by the other pairs. AUC .5 is guessing.
 
     --rows N       every learner on N rows of a drawn table of twelve columns (half of them in each
@@ -44,12 +43,12 @@ from predbayes.posterior.cyclical import PRESETS
 from predbayes.seeding import generator
 from predbayes_lab.config import Settings
 from predbayes_lab.world import World, make_world
+from predbayes_study.extras.audit.attack import audit as audit_site
+from predbayes_study.extras.audit.attack import fewer_people, in_short
 from predbayes_study.extras.audit.membership import Array, Members, attack, shadow_halves
 from predbayes_study.extras.audit.shadows import GateOf, fit_shadows, statistic
 from predbayes_study.extras.privacy.private import PrivateLogistic
 from predbayes_study.kit.kit import Kit, freeze
-from predbayes_study.site.audit import audit as audit_site
-from predbayes_study.site.audit import fewer_people, in_short
 from predbayes_study.site.blindspot import near_groups, with_blind_spot
 from predbayes_study.site.holdout import hold_out
 from predbayes_study.site.policy import NO_POLICY

@@ -41,7 +41,7 @@ from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_beta
 from predbayes.seeding import generator
-from predbayes_study.extras.sealed.fixed import FixedPoint
+from predbayes_study.extras.sealed.fixed_point import FixedPoint
 from predbayes_study.extras.sealed.masking import (
     OPENING,
     WORDS,
@@ -52,7 +52,7 @@ from predbayes_study.extras.sealed.masking import (
     summed_masks,
     unmasked,
 )
-from predbayes_study.extras.sealed.words import from_words, to_words
+from predbayes_study.extras.sealed.secure_sum import from_words, to_words
 from predbayes_study.payloads.details import is_signed_by, save_signed
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predbayes_flower.server import run_study
 from predbayes_flower.study_client import app
-from predbayes_study.site.holder import Holder
+from predbayes_study.extras.sealed.holder import Holder
 from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, QUICK, make_node

@@ -15,6 +15,7 @@ from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
+from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.models import upload_dtype
 from predbayes_study.plan.schema import Plan
@@ -23,7 +24,6 @@ from predbayes_study.report.egress import (
     DataSummary,
     render_egress,
 )
-from predbayes_study.report.leakage import AttackResult
 from predbayes_study.trust.signing import SigningKey, fingerprint
 from tests.study.report.test_report import NASTY, POLICY, Page
 from tests.study.samples import classification_plan, regression_plan

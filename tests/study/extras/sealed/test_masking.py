@@ -13,7 +13,7 @@ from predbayes.errors import PoolError, StudyError, UploadError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical
-from predbayes_study.extras.sealed.fixed import FixedPoint
+from predbayes_study.extras.sealed.fixed_point import FixedPoint
 from predbayes_study.extras.sealed.masking import (
     WORDS,
     Request,
@@ -28,7 +28,7 @@ from predbayes_study.extras.sealed.masking import (
     unmasked,
     words_digest,
 )
-from predbayes_study.extras.sealed.words import from_words, to_words
+from predbayes_study.extras.sealed.secure_sum import from_words, to_words
 from predbayes_study.payloads.details import Details, save_signed
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey

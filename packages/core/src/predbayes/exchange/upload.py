@@ -8,7 +8,7 @@
     counts        no array: only how many rows the site has
     evaluation    no array: sums over held-out rows of how well a model predicts them
     moments       sums of products of agreed features and targets, as integers
-    masked        the terms of predictions as words under masks (`exchange.masking`)
+    masked        the terms of predictions as words under masks (an extra)
 
 Weights and predictions may come with a `gate` (R,): the logarithm of how much denser the site's
 rows lie at each reference input than the reference rows do (`learning.gate`). Predictions may come

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from predbayes_study.cli import (
-    site_audit,
-    site_check,
-    site_model,
-    site_train,
-    site_verify,
-)
+from predbayes_study.cli import site_check, site_model, site_train, site_verify
 from predbayes_study.cli.group import Group
 
 app = typer.Typer(
@@ -23,7 +17,6 @@ app.command("key")(site_train.key_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
 app.command("revoke")(site_train.revoke_command)
-app.command("audit")(site_audit.audit_command)
 app.command("train")(site_train.train_command)
 app.command("delete")(site_train.delete_command)
 app.command("verify")(site_verify.verify_command)

@@ -113,11 +113,11 @@ def _thing(path: Path) -> _Thing:
     if path.is_dir():
         kit = predbayes_study.Kit.load(path)
         plan, digest = kit.plan, kit.digest
-        about = {"plan": digest, "kind": plan.sent, "network": plan.model.module}
+        about = {"plan": digest, "leaves": plan.sent, "network": plan.model.module}
         return _Thing("plan", digest, about, "", Asked.of(plan))
     if attached := kind_of(path):
         sent = kind_named(attached).read(path)
-        about = {"plan": sent.plan, "kind": attached}
+        about = {"plan": sent.plan, "leaves": attached}
         made_by = "" if sent.is_signed else attached  # the command has the kind's name
         return _Thing(attached, sent.digest, about, made_by, Asked(leaving=(attached,)))
     header = read_header(path)
@@ -126,7 +126,7 @@ def _thing(path: Path) -> _Thing:
     return _Thing(
         "upload",
         Upload.load(path, header).digest(),
-        {"plan": header.info.plan, "kind": kind},
+        {"plan": header.info.plan, "leaves": kind},
         made_by if header.signature is None else "",
         Asked.of_file(kind),
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from predbayes_study.store.audit import Fact
     from predbayes_study.tables.sitefile import SiteFile
     from predbayes_study.trust.signing import PublicKey
-    from predbayes_study.trust.statement import Statement
+    from predbayes_study.trust.statement import StudyStatement
 
 
 def verify_command(
@@ -63,7 +63,7 @@ def verify_command(
         say(f"compare by telephone: {fingerprint(found.statements[0].plan)}")
 
 
-def _line(statement: Statement) -> str:
+def _line(statement: StudyStatement) -> str:
     from predbayes_study.trust.signing import PublicKey
     from predbayes_study.trust.statement import Deletion, Receipt
 
@@ -78,7 +78,7 @@ def _line(statement: Statement) -> str:
     return f"{what}: signed; the ledger's entry {statement.number} is {statement.head}"
 
 
-def _note(statements: tuple[Statement, ...], site: Path, key: PublicKey) -> None:
+def _note(statements: tuple[StudyStatement, ...], site: Path, key: PublicKey) -> None:
     """Remember the heads, and make sure that receipts are this site's."""
     from predbayes_study.cli.site_train import read_site
     from predbayes_study.site.witness import Heads

@@ -331,7 +331,7 @@ def verify(
     ] = None,
 ) -> None:
     """Compare every byte with the ledger, and check every signature."""
-    from predbayes_study.coordinator.crate import is_crate
+    from predbayes_study.extras.records.crate import is_crate
     from predbayes_study.trust.coordinator import CoordinatorPublicKey
 
     opened = predbayes_study.Study(study)

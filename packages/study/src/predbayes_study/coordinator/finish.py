@@ -24,12 +24,12 @@ from predbayes_study.coordinator.record import LABELS
 from predbayes_study.coordinator.signer import Signer
 from predbayes_study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes_study.coordinator.step import Step
+from predbayes_study.extras.records.tripod import CARD_FILE, render_card_data
 from predbayes_study.extras.sealed.masking import OPENING, Request, requests_of
 from predbayes_study.kit.kit import Labels
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.outstanding import site_files
 from predbayes_study.report.report import render_card, render_report
-from predbayes_study.report.tripod import CARD_FILE, render_card_data
 from predbayes_study.result.accepted import RESULT_FILE
 from predbayes_study.result.conclude import Conclusion, Heading, conclude
 from predbayes_study.result.evaluation import at_sites

@@ -18,7 +18,13 @@ from predbayes_study.coordinator.state import State
 from predbayes_study.store.ledger import now
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
-from predbayes_study.trust.statement import Deletion, FilesStatement, Receipt, signed
+from predbayes_study.trust.statement import (
+    Deletion,
+    FilesStatement,
+    Receipt,
+    Signed,
+    StudyStatement,
+)
 
 KEY_PATH = ".key-path"
 VARIABLE = "PREDBAYES_COORDINATOR_KEY"
@@ -62,7 +68,7 @@ class Signer:
 
     def files(self, kind: Literal["kit", "result", "model"], files: Mapping[str, str]) -> bytes:
         """Return the statement of the files of a folder, by their digests."""
-        return signed(FilesStatement(kind=kind, files=dict(files), **self._place()), self.key)
+        return self._signed(FilesStatement(kind=kind, files=dict(files), **self._place()))
 
     def receipt(self, site: str, entry: str) -> bytes:
         """Return the statement of what the study has of a site.
@@ -74,24 +80,26 @@ class Signer:
         state, upload = self.state, self.state.uploads.get(site)
         found = (state.evaluations.get((site, model)) for model in state.models)
         sent = sorted(accepted.digest for accepted in found if accepted is not None)
-        return signed(
-            Receipt(
-                at=now(),
-                site=site,
-                key=state.keys[site],
-                upload=None if upload is None else upload.digest,
-                evaluations=tuple(sent),
-                entry=entry,
-                **self._place(),
-            ),
-            self.key,
+        receipt = Receipt(
+            at=now(),
+            site=site,
+            key=state.keys[site],
+            upload=None if upload is None else upload.digest,
+            evaluations=tuple(sent),
+            entry=entry,
+            **self._place(),
         )
+        return self._signed(receipt)
 
     def deletion(self, site: str, remains: tuple[str, ...]) -> bytes:
         """Return the statement of which files of a site are deleted."""
         removed = self.state.removed(site)
-        told = Deletion(at=now(), site=site, removed=removed, remains=remains, **self._place())
-        return signed(told, self.key)
+        return self._signed(
+            Deletion(at=now(), site=site, removed=removed, remains=remains, **self._place())
+        )
+
+    def _signed(self, statement: StudyStatement) -> bytes:
+        return Signed.of(statement, self.key).file()
 
     def _place(self) -> dict[str, Any]:
         state = self.state

@@ -262,7 +262,7 @@ class Study(StudyFolder):
                 `egress.html`, `NAME.receipt` and `NAME.deletion` are taken, and nothing else.
             licence: Under which it is given out; an address, or words.
         """
-        from predbayes_study.coordinator.export import export
+        from predbayes_study.extras.records.export import export
 
         with self.audit.during("export", out=str(out)):
             return export(self, Path(out), sites or {}, licence)

@@ -6,8 +6,8 @@
     coordinator   if the plan names his key: each entry, the kit, each result and model are signed
 
 All of this needs public keys alone, so whoever holds a copy of the folder can do it. Of an export
-(`predbayes_study.coordinator.export`) it is the same but for what is withheld, whose digests stand
-in the ledger; the crate's own list says what else is in it, and must have the files' digests.
+(`predbayes_study.extras.records.export`) it is the same but for what is withheld, whose digests
+stand in the ledger; the crate's own list says what else is in it, and must have the files' digests.
 Receipts in it are checked with the coordinator's key.
 """
 
@@ -19,7 +19,6 @@ from predbayes.errors import PredbayesError, StudyError
 from predbayes.files import file_digest
 from predbayes.text import printable
 from predbayes_study.coordinator.attachments import read_attachment
-from predbayes_study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes_study.coordinator.finish import (
     conclude_study,
     evaluated,
@@ -31,6 +30,7 @@ from predbayes_study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPL
 from predbayes_study.coordinator.run_status import RUN_FILE
 from predbayes_study.coordinator.signer import KEY_PATH
 from predbayes_study.coordinator.state import MODEL_FOLDER, State
+from predbayes_study.extras.records.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes_study.payloads.details import seen_by
 from predbayes_study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes_study.result.accepted import AcceptedAttachment
@@ -49,7 +49,7 @@ from predbayes_study.trust.statement import (
     Deletion,
     FilesStatement,
     Receipt,
-    read_signed,
+    Signed,
 )
 
 _KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
@@ -120,7 +120,7 @@ def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterato
         where = (folder / name).relative_to(study.folder).parent.as_posix()
         says = {"kind": kind, "plan": state.plan_digest, "study": state.study, "head": head}
         try:
-            statement = read_signed(folder / name, FilesStatement, key, says)
+            statement = Signed.read(folder / name, FilesStatement).checked(key, **says)
         except StudyError as error:
             yield f"{where}: {error}"
             continue
@@ -161,14 +161,15 @@ def _not_of_crate(study: StudyFolder, state: State) -> Iterator[str]:
 
 def _false_receipts(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
     """Yield receipts that the coordinator did not sign, or that are of another ledger."""
-    says = {"plan": state.plan_digest, "study": state.study}
     for path in sorted(study.folder.rglob("*")):
         if path.suffix not in (RECEIPT, DELETION):
             continue
         where = path.relative_to(study.folder).as_posix()
         kind = Receipt if path.suffix == RECEIPT else Deletion
         try:
-            statement = read_signed(path, kind, key, says | {"site": path.stem})
+            statement = Signed.read(path, kind).checked(
+                key, plan=state.plan_digest, study=state.study, site=path.stem
+            )
         except StudyError as error:
             yield f"{where}: {error}"
             continue

@@ -72,7 +72,7 @@ from predbayes_study.tables.textfile import from_csv, to_csv
 from predbayes_study.tables.vectorcells import kit_vectors
 from predbayes_study.tables.vectors import moments
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
-from predbayes_study.trust.statement import KIT_SIGNATURE, FilesStatement, read_signed
+from predbayes_study.trust.statement import KIT_SIGNATURE, FilesStatement, Signed
 from predbayes_study.wording import six_digits
 
 FINGERPRINT_FILE = "FINGERPRINT.txt"
@@ -159,9 +159,9 @@ class Kit:
                 f"{self.folder} is not signed: ask the coordinator for the kit that `predbayes "
                 "study init` made, in the folder of the study"
             )
-        says = {"kind": "kit", "plan": self.digest}
         key = self.plan.coordinator.signing
-        return read_signed(self.folder / KIT_SIGNATURE, FilesStatement, key, says)
+        signed = Signed.read(self.folder / KIT_SIGNATURE, FilesStatement)
+        return signed.checked(key, kind="kit", plan=self.digest)
 
     @property
     def num_bytes(self) -> int:

@@ -50,7 +50,7 @@ from predbayes.learning.named import (
     PRIVATE,
     tried_by_auto,
 )
-from predbayes_study.extras.sealed.fixed import FixedPoint
+from predbayes_study.extras.sealed.fixed_point import FixedPoint
 from predbayes_study.plan.grouping import Grouping
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
 from predbayes_study.trust.signing import PublicKey, fingerprint

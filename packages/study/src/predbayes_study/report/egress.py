@@ -23,11 +23,11 @@ from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments
 from predbayes.text import printable
+from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.extras.sealed.masking import WORDS
 from predbayes_study.payloads.details import Details
 from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
-from predbayes_study.report.leakage import AttackResult
 from predbayes_study.report.pages import render_page
 from predbayes_study.trust.signing import fingerprint
 from predbayes_study.wording import counted, decimals, plain

@@ -1,8 +1,7 @@
 """A study of sealed sums: pooled, distilled and scored from the opened sum, and nothing else.
 
     add       the masked words of every upload, each read and dropped: memory does not grow
-    open      the summed masks of every key holder taken away
-    (`predbayes_study.extras.sealed.masking`)
+    open      the summed masks of every key holder taken away (`extras.sealed.masking`)
     pool      the plan's pool of the sum, tuned on the labelled rows, with the coordinator's own
               model in it; then distil and score as in any study (`conclude`)
 
@@ -25,7 +24,7 @@ from predbayes.learning.training import resolve_device
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes_study.extras.sealed.masking import WORDS, unmasked, words_digest
-from predbayes_study.extras.sealed.words import from_words
+from predbayes_study.extras.sealed.secure_sum import from_words
 from predbayes_study.kit.kit import Kit, Labels
 from predbayes_study.plan.schema import Privacy
 from predbayes_study.result.accepted import AcceptedUpload

@@ -36,9 +36,7 @@ from predbayes_study.trust.statement import (
     RESULT_SIGNATURE,
     Adoption,
     FilesStatement,
-    read_adoption,
-    read_signed,
-    signed,
+    Signed,
 )
 
 SIGNED_HEADER = "model-signed.json"
@@ -97,9 +95,8 @@ def signed_result(model: Path) -> Result:
     if (result.plan_digest, result.number) != (header.plan_digest, header.number):
         raise StudyError(f"{path} is not of the model beside it")
     if (coordinator := header.plan.coordinator) is not None:
-        says = {"kind": "result", "plan": header.plan_digest}
-        signature = model.parent / RESULT_SIGNATURE
-        statement = read_signed(signature, FilesStatement, coordinator.signing, says)
+        signature = Signed.read(model.parent / RESULT_SIGNATURE, FilesStatement)
+        statement = signature.checked(coordinator.signing, kind="result", plan=header.plan_digest)
         if statement.files.get(RESULT_FILE) != file_digest(path):
             raise StudyError(f"{path} is not as the coordinator signed it")
     return result
@@ -129,8 +126,8 @@ def adoption_of(folder: Path) -> Adoption | None:
     if theirs != ours:
         raise StudyError(f"{folder}: {HEADER_FILE} differs from {SIGNED_HEADER}")
     says = came.model_dump(include={"plan", "study", "head", "number"})
-    says["model"] = file_digest(folder / HEADER_FILE)
-    return read_adoption(folder / ADOPTED_SIGNATURE, says)
+    model = file_digest(folder / HEADER_FILE)
+    return Signed.read(folder / ADOPTED_SIGNATURE, Adoption).checked(**says, model=model)
 
 
 def sign_adoption(came: Path, folder: Path, site: str, key: SigningKey) -> None:
@@ -146,10 +143,10 @@ def sign_adoption(came: Path, folder: Path, site: str, key: SigningKey) -> None:
         key=key.public.hex,
         model=file_digest(folder / HEADER_FILE),
     )
-    write_bytes(folder / ADOPTED_SIGNATURE, signed(adoption, key))
+    write_bytes(folder / ADOPTED_SIGNATURE, Signed.of(adoption, key).file())
 
 
 def _statement(folder: Path, plan: Plan) -> FilesStatement:
     assert plan.coordinator is not None  # or nothing is signed
-    says = {"kind": "model", "plan": plan.digest()}
-    return read_signed(folder / MODEL_SIGNATURE, FilesStatement, plan.coordinator.signing, says)
+    signature = Signed.read(folder / MODEL_SIGNATURE, FilesStatement)
+    return signature.checked(plan.coordinator.signing, kind="model", plan=plan.digest())

@@ -18,7 +18,6 @@ trained. What was spent stays spent: also if training failed, or the upload was 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +26,9 @@ from predbayes.exchange.strict import Strict
 from predbayes.learning.guarantee import Guarantee
 from predbayes_study.extras.privacy.accounting import total
 from predbayes_study.site.policy import SitePolicy
-from predbayes_study.store.files import locked
-from predbayes_study.store.ledger import Ledger
+from predbayes_study.store.journal import Journal
 
 FILE = "budget.jsonl"
-_LOCK = ".lock-budget"
-_SPEND = "spend"
 
 
 class Spent(Strict):
@@ -54,27 +50,21 @@ class Book:
 
     def of_table(self, table: str) -> list[Spent]:
         """Return what was spent of a table, in order."""
-        return [spent for spent in self._read() if spent.table == table]
+        return [spent for _, spent in self._journal.read() if spent.table == table]
 
     def spend(self, spent: Spent, policy: SitePolicy) -> bool:
         """Write a spending down, if the policy allows it; False if it is in the book already."""
-        with locked(self.folder, _LOCK, timeout=-1):
-            if self._ledger.path.exists():
-                self._ledger.mend()
+        with self._journal.writing() as note:
             before = self.of_table(spent.table)
             if any(spent.release == one.release for one in before):
                 return False
             require_budget(policy, spent, [one.guarantee for one in before])
-            self._ledger.append(_SPEND, spent.model_dump())
+            note("spend", spent)
         return True
 
-    def _read(self) -> Iterator[Spent]:
-        for _, spent in self._ledger.records({_SPEND: Spent}):
-            yield spent
-
     @property
-    def _ledger(self) -> Ledger:
-        return Ledger(self.folder / FILE)
+    def _journal(self) -> Journal[Spent]:
+        return Journal(self.folder / FILE, {"spend": Spent})
 
 
 def require_budget(policy: SitePolicy, spent: Spent, before: list[Guarantee]) -> None:

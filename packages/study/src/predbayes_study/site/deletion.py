@@ -13,14 +13,14 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from predbayes.errors import StudyError
-from predbayes.exchange.strict import SiteName, Strict
+from predbayes.exchange.strict import SiteName
 from predbayes.files import TEMPORARY, digests, remove, write_bytes
 from predbayes.system import sync_folder
 from predbayes_study.site.training import HELD_BACK, HOME
 from predbayes_study.store.ledger import now
 from predbayes_study.trust.sealed import SUFFIX
 from predbayes_study.trust.signing import SigningKey
-from predbayes_study.trust.statement import DELETION, Digest, Time
+from predbayes_study.trust.statement import DELETION, Digest, Signed, Statement, Time
 
 _NOTED = ".deleting.json"
 REMAINS = (
@@ -32,10 +32,9 @@ REMAINS = (
 """What this does not delete."""
 
 
-class SiteDeletion(Strict):
+class SiteDeletion(Statement):
     """What a site signs after it has deleted files."""
 
-    format: Literal[1] = 1
     kind: Literal["deletion"] = "deletion"
     at: Time
     site: SiteName
@@ -58,10 +57,8 @@ def delete_outputs(out: Path, site: str, key: SigningKey) -> tuple[Path, SiteDel
         if folder.is_dir():
             sync_folder(folder)
     receipt = begun.model_copy(update={"at": now()})
-    content = receipt.model_dump_json().encode()
-    signature = key.sign("deletion", content)
     path = out / f"{site}{DELETION}"
-    write_bytes(path, content + f"\n{signature}\n".encode())
+    write_bytes(path, Signed.of(receipt, key).file())
     remove(noted)
     return path, receipt
 

@@ -33,7 +33,7 @@ from predbayes_study.tables.problem import least_cell
 from predbayes_study.tables.sitefile import SITE_FILE, Leaving, Policy, SiteFile
 
 if TYPE_CHECKING:  # a Flower node reads policies without torch
-    from predbayes_study.report.leakage import AttackResult
+    from predbayes_study.extras.audit.leakage import AttackResult
 
 VARIABLE = "PREDBAYES_POLICY"
 DEFAULTS = "predbayes itself"

@@ -23,16 +23,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from predbayes.errors import KeyFileError, StudyError, TextError
+from predbayes.errors import StudyError, TextError
 from predbayes.exchange.strict import Strict
 from predbayes.files import remove, write_whole
 from predbayes.system import quoted
 from predbayes.text import require_printable
 from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
-from predbayes_study.store.files import locked
-from predbayes_study.store.ledger import Ledger
+from predbayes_study.store.journal import Journal
 from predbayes_study.trust.sealed import SUFFIX, seal
-from predbayes_study.trust.signing import PublicKey
+from predbayes_study.trust.statement import Digest, Signed, Statement
 
 if TYPE_CHECKING:  # a Flower node reads approvals without torch
     from predbayes.exchange.upload import Upload
@@ -42,31 +41,29 @@ if TYPE_CHECKING:  # a Flower node reads approvals without torch
     from predbayes_study.trust.signing import SigningKey
 
 FILE = "approvals.jsonl"
-_LOCK = ".lock-approvals"
 Act = Literal["approve", "revoke"]
 
 
-class Statement(Strict):
+class Approval(Statement):
     """What an officer signs."""
 
+    kind: Literal["approval"] = "approval"
     act: Act
     what: str
     digest: str
     plan: str = ""  # digest of the plan that it is for
-    kind: str = ""  # of what leaves
+    leaves: str = ""  # kind of what leaves
     network: str = ""  # code of others that runs
     site: str
     policy: str  # digest
     by: str
     at: str
+    key: Digest  # the officer's
 
-
-class _Signed(Strict):
-    """A statement with the key that signed it."""
-
-    statement: str
-    key: str
-    signature: str
+    @property
+    def signer(self) -> str:
+        """The officer's key."""
+        return self.key
 
 
 class _Word(Strict):
@@ -75,7 +72,7 @@ class _Word(Strict):
     what: str
     digest: str
     by: str
-    signed: _Signed | None = None
+    signed: str = ""  # an `Approval`, as in a file of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +114,32 @@ class Approvals:
             by: Who says so; a name that can be seen.
             act: Yes or no.
             key: The officer's own, to sign with.
-            about: Plan, kind and network, which are signed, too.
+            about: Plan, kind of what leaves and network, which are signed, too.
         """
         _require_name(by)
         if act == "approve" and self.officer and (key is None or key.public.hex != self.officer):
             whose = "none" if key is None else "another"
             raise StudyError(f"site.toml names the officer's key, and this is {whose}: give --key")
-        told: dict[str, Any] = {"what": what, "digest": digest, "by": by}
-        with locked(self.folder, _LOCK, timeout=-1):
-            if self._ledger.path.exists():
-                self._ledger.mend()
+        with self._journal.writing() as note:
             if dict(self._words(what)).get(digest) == act:
                 return False
+            word = _Word(what=what, digest=digest, by=by)
             if key is not None:
-                told["signed"] = self._signed({**told, **(about or {}), "act": act}, key)
-            self._ledger.append(act, told)
+                fields: dict[str, Any] = dict(about or {})
+                approval = Approval(
+                    act=act,
+                    what=what,
+                    digest=digest,
+                    **fields,
+                    site=self.site,
+                    policy=self.policy.digest,
+                    by=by,
+                    at=datetime.now(UTC).isoformat(),
+                    key=key.public.hex,
+                )
+                signed = Signed.of(approval, key).file().decode()
+                word = _Word(what=what, digest=digest, by=by, signed=signed)
+            note(act, word)
         return True
 
     def given(self, what: str, digest: str) -> bool:
@@ -196,8 +204,8 @@ class Approvals:
 
     def _words(self, what: str) -> Iterator[tuple[str, Act]]:
         """Yield what was said about each digest, in order."""
-        seen: set[str] = set()
-        for act, word in self._ledger.records({"approve": _Word, "revoke": _Word}):
+        seen: set[bytes] = set()
+        for act, word in self._journal.read():
             if word.what != what:
                 continue
             if act == "revoke":
@@ -205,35 +213,26 @@ class Approvals:
             elif self._counts(word, seen):
                 yield word.digest, "approve"
 
-    def _counts(self, word: _Word, seen: set[str]) -> bool:
+    def _counts(self, word: _Word, seen: set[bytes]) -> bool:
         """Say whether an entry is an approval here, and not one that was there before."""
-        signed = word.signed
-        if signed is None:
+        if not word.signed:
             return not self.officer
-        text, key = signed.statement, signed.key
-        if text in seen or (self.officer and key != self.officer):
-            return False
-        seen.add(text)
-        return self._is_of(word, text) and _verified(key, text, signed.signature)
-
-    def _is_of(self, word: _Word, text: str) -> bool:
         try:
-            said = Statement.model_validate_json(text)
-        except ValueError:
+            signed = Signed.parse(Approval, word.signed.encode(), FILE)
+        except StudyError:
             return False
+        said = signed.statement
+        if signed.content in seen or (self.officer and said.key != self.officer):
+            return False
+        seen.add(signed.content)
         of = said.what, said.digest, said.act, said.policy
         named = not self.site or said.site == self.site
-        return of == (word.what, word.digest, "approve", self.policy.digest) and named
-
-    def _signed(self, told: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
-        at = datetime.now(UTC).isoformat()
-        text = Statement(**told, site=self.site, policy=self.policy.digest, at=at).model_dump_json()
-        signature = key.sign("approval", text.encode())
-        return {"statement": text, "key": key.public.hex, "signature": signature}
+        is_of = of == (word.what, word.digest, "approve", self.policy.digest) and named
+        return is_of and signed.is_by(said.key)
 
     @property
-    def _ledger(self) -> Ledger:
-        return Ledger(self.folder / FILE)
+    def _journal(self) -> Journal[_Word]:
+        return Journal(self.folder / FILE, {"approve": _Word, "revoke": _Word})
 
 
 def require_no_promise(plan: Plan, what: str) -> None:
@@ -252,14 +251,6 @@ def _require_name(by: str) -> None:
         raise StudyError(f"the name of who says so {error}") from error
     if not named:
         raise StudyError("nobody is named who says so: give --by NAME")
-
-
-def _verified(key: str, text: str, signature: str) -> bool:
-    """Return whether a key signed the text of a statement."""
-    try:
-        return PublicKey(key).verifies("approval", text.encode(), signature)
-    except KeyFileError:
-        return False  # no key at all
 
 
 def write_upload(

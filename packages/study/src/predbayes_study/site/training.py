@@ -44,16 +44,16 @@ from predbayes.learning.local import (
 from predbayes.learning.named import AUTO
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
 from predbayes.progress import Callback, Event, listening
+from predbayes_study.extras.audit.leakage import FILE as AUDIT_FILE
+from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.extras.privacy.private import PrivateLogistic
 from predbayes_study.extras.sealed.masking import masked
-from predbayes_study.extras.sealed.words import to_words
+from predbayes_study.extras.sealed.secure_sum import to_words
 from predbayes_study.kit.kit import Kit
 from predbayes_study.payloads.details import having_seen
 from predbayes_study.plan.models import make_learner
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.egress import DataSummary, render_egress
-from predbayes_study.report.leakage import FILE as AUDIT_FILE
-from predbayes_study.report.leakage import AttackResult
 from predbayes_study.rules import errors_of
 from predbayes_study.site.budget import Book, Spent
 from predbayes_study.site.fitting import (

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -26,8 +26,7 @@ from predbayes.exchange.upload import Upload
 from predbayes_study.payloads.details import is_signed_by
 from predbayes_study.plan.schema import PLAN_FILE, Plan
 from predbayes_study.result.model import HEADER_FILE, model_folder, plan_of
-from predbayes_study.store.files import locked
-from predbayes_study.store.ledger import Ledger
+from predbayes_study.store.journal import Journal
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
 from predbayes_study.trust.sealed import SUFFIX
 from predbayes_study.trust.signing import PublicKey, fingerprint
@@ -40,8 +39,8 @@ from predbayes_study.trust.statement import (
     Digest,
     FilesStatement,
     Receipt,
-    Statement,
-    read_signed,
+    Signed,
+    StudyStatement,
 )
 
 FILE = "heads.jsonl"
@@ -50,12 +49,12 @@ _PATIENCE = 10  # seconds for another command to note its head
 
 
 class _Seen(Strict):
-    """A head that a site has seen, and the key that signed it; empty: before keys were noted."""
+    """A head that a site has seen, and the key that signed it."""
 
     study: Digest
     number: Annotated[int, Field(gt=0)]
     head: Digest
-    key: Digest | Literal[""] = ""
+    key: Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,43 +63,41 @@ class Heads:
 
     folder: Path
 
-    def note(self, statement: Statement, key: PublicKey) -> str:
+    def note(self, statement: StudyStatement, key: PublicKey) -> str:
         """Remember a statement's head, and return the newest of its study.
 
         A head that contradicts an earlier one is refused. A study is one of the key that signed:
         whoever names it under a key of his own says nothing about it.
         """
-        with locked(self.folder, f".lock-{FILE}", timeout=_PATIENCE):
-            if self._ledger.path.exists():
-                self._ledger.mend()
+        with self._journal.writing(_PATIENCE) as append:
             known = self._known((statement.study, key.hex))
             for number, head in statement.heads.items():
                 if known.get(number, head) != head:
                     raise StudyError(
                         f"the coordinator has shown two ledgers: their entries {number} "
-                        f"differ; keep both files, and {self._ledger.path}"
+                        f"differ; keep both files, and {self._journal.path}"
                     )
                 if number not in known:
-                    told = {"study": statement.study, "number": number, "head": head}
-                    self._ledger.append("saw", {**told, "key": key.hex})
+                    seen = _Seen(study=statement.study, number=number, head=head, key=key.hex)
+                    append("saw", seen)
                 known[number] = head
         return known[max(known)]
 
     def _known(self, asked: tuple[str, str]) -> dict[int, str]:
         """Heads of a study under a key by number of the entry."""
-        seen = (record for _, record in self._ledger.records({"saw": _Seen}))
+        seen = (record for _, record in self._journal.read())
         return {one.number: one.head for one in seen if (one.study, one.key) == asked}
 
     @property
-    def _ledger(self) -> Ledger:
-        return Ledger(self.folder / FILE)
+    def _journal(self) -> Journal[_Seen]:
+        return Journal(self.folder / FILE, {"saw": _Seen})
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What was found in some files of a study."""
 
-    statements: tuple[Statement, ...]
+    statements: tuple[StudyStatement, ...]
     problems: tuple[str, ...]
     key: CoordinatorPublicKey | None  # by which they were checked
 
@@ -123,7 +120,7 @@ def verify_files(
         why = unsigned if plans else "give the kit, too, or the coordinator's key"
         return Verified((), (why,), None)
     problems: list[str] = []
-    found: list[Statement] = []
+    found: list[StudyStatement] = []
     for path in (path for path in paths if path.suffix not in (_UPLOAD, SUFFIX)):
         try:
             statement, wrong = _statement(path, key)
@@ -137,12 +134,12 @@ def verify_files(
     return Verified(tuple(found), tuple(problems), key)
 
 
-def _statement(path: Path, key: CoordinatorPublicKey) -> tuple[Statement, list[str]]:
+def _statement(path: Path, key: CoordinatorPublicKey) -> tuple[StudyStatement, list[str]]:
     """Read what is said in a place, and list what is not as it says."""
     if path.suffix == DELETION:
-        return read_signed(path, Deletion, key.signing, {}), []
+        return Signed.read(path, Deletion).checked(key.signing), []
     if not path.is_dir():
-        receipt = read_signed(path, Receipt, key.signing, {})
+        receipt = Signed.read(path, Receipt).checked(key.signing)
         wrong = "it does not prove that the ledger has the upload"
         return receipt, [] if receipt.proves_upload() else [wrong]
     plan = _plan_in(path)
@@ -161,8 +158,7 @@ def _folder_statement(path: Path, plan: Plan, key: PublicKey) -> tuple[FilesStat
         )
         if (path / mark).exists()
     )
-    says = {"kind": kind, "plan": plan.digest()}
-    statement = read_signed(path / name, FilesStatement, key, says)
+    statement = Signed.read(path / name, FilesStatement).checked(key, kind=kind, plan=plan.digest())
     return statement, statement.problems(path, name)
 
 
@@ -172,7 +168,7 @@ def _plan_in(folder: Path) -> Plan:
     return plan_of(model_folder(folder))
 
 
-def _contradictions(found: Sequence[Statement], words: str) -> Iterator[str]:
+def _contradictions(found: Sequence[StudyStatement], words: str) -> Iterator[str]:
     if words and any(fingerprint(statement.plan) != words for statement in found):
         yield "the plan's words are others than those given"
     if len({statement.study for statement in found}) > 1:
@@ -182,7 +178,7 @@ def _contradictions(found: Sequence[Statement], words: str) -> Iterator[str]:
         yield "the coordinator has shown two ledgers: keep these files"
 
 
-def _not_received(path: Path, found: Sequence[Statement]) -> Iterator[str]:
+def _not_received(path: Path, found: Sequence[StudyStatement]) -> Iterator[str]:
     """Yield why no receipt is of an upload."""
     receipts = [statement for statement in found if isinstance(statement, Receipt)]
     if path.suffix == SUFFIX:

@@ -27,13 +27,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from predbayes.errors import StudyError
-from predbayes.exchange.strict import Strict
 from predbayes_study.trust.signing import PublicKey, SigningKey
-
-R = TypeVar("R", bound=Strict)
 
 FIRST = "0" * 64
 """What stands for the digest of an entry before the first."""
@@ -117,22 +114,6 @@ class Ledger:
         if entry is None or entry.number != number:
             raise StudyError(f"entry {number} of {self.path.name} was altered")
         return entry
-
-    def records(self, forms: Mapping[str, type[R]]) -> Iterator[tuple[str, R]]:
-        """Yield the steps of a file that may be there, with their data in the form of each step.
-
-        An entry of another step or form is refused: the chain tells that nobody changed it since,
-        not that predbayes wrote it.
-        """
-        for entry in self.entries() if self.path.exists() else ():
-            form = forms.get(entry.step)
-            try:
-                if form is None:
-                    raise ValueError
-                yield entry.step, form.model_validate_json(json.dumps(dict(entry.data)))
-            except ValueError as error:
-                where = f"entry {entry.number} of {self.path.name}"
-                raise StudyError(f"{where} is not what predbayes writes: it was altered") from error
 
     def problems(self) -> list[str]:
         """List what is wrong with the file, one line each."""

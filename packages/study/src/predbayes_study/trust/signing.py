@@ -29,7 +29,7 @@ from predbayes_study.trust.keyfiles import (
 )
 from predbayes_study.trust.passphrase import stored_passphrase
 
-Signed = Literal[
+Kind = Literal[
     "upload",
     "kit",
     "receipt",
@@ -105,7 +105,7 @@ class PublicKey:
         """The words that the two ends compare by telephone."""
         return fingerprint(hashlib.sha256(bytes.fromhex(self.hex)).hexdigest())
 
-    def verifies(self, kind: Signed, content: bytes, signature: str) -> bool:
+    def verifies(self, kind: Kind, content: bytes, signature: str) -> bool:
         """Return whether this key signed this content as a thing of this kind."""
         if not is_hex(signature, 128):
             return False
@@ -150,7 +150,7 @@ class SigningKey:
         """The key that the other end gets."""
         return PublicKey(self.private.public_key().public_bytes_raw().hex())
 
-    def sign(self, kind: Signed, content: bytes) -> str:
+    def sign(self, kind: Kind, content: bytes) -> str:
         """Return the signature of a thing of this kind, as hexadecimal digits."""
         signature: bytes = self.private.sign(_message(kind, content))
         return signature.hex()
@@ -171,7 +171,7 @@ def is_hex(text: str, length: int) -> bool:
     return len(text) == length and _HEX.fullmatch(text) is not None
 
 
-def _message(kind: Signed, content: bytes) -> bytes:
+def _message(kind: Kind, content: bytes) -> bytes:
     return f"predbayes {kind}, format 1\n".encode() + content
 
 

@@ -1,33 +1,38 @@
-"""What the coordinator says of a study, in a file that he signed.
+"""What somebody says and signs, in one form: JSON, and the signature of its bytes.
 
     kit.sig            in the kit: its files, and the study that it belongs to
     NAME.receipt       for a site: its key, what it sent, and the ledger's head at that time
-    NAME.deletion      for a site: which of its files are deleted, and what could not be
+    NAME.deletion      for a site, which of its files are deleted; or by a site, what it deleted
     result.sig         in a result's folder: its files, the model's among them
-    model.sig          in a model's folder: its files, for whoever has no more than the model
+    model.sig          in a model's folder: its files, for those who have no more than the model
     adopted.sig        in an adopted model's folder, and by the site: its adjustment of the model
 
-Two lines: JSON, and the signature of its bytes. A study is named by the digest of the first entry
-of its ledger, which has a random number in it: two studies of one kit have different names. Every
-statement carries the ledger's head, so whoever holds one can tell later that a ledger is another.
+Approvals, surveys and what key holders open are signed in the same way. Two parts, each with a line
+end: JSON, and the signature of its bytes under the statement's kind. So a statement of one kind is
+never one of another.
 
-All of it but the last can be checked with the coordinator's public key alone, without a network.
+What the coordinator signs of a study names it by the digest of the first entry of its ledger, which
+has a random number in it: two studies of one kit have different names. Each such statement carries
+the ledger's head, so anyone who holds one can show later that a ledger is another. The
+coordinator's public key is enough to check all of it, without a network.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from predbayes.errors import StudyError
+from predbayes.errors import KeyFileError, StudyError
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import digests, open_regular
-from predbayes_study.trust.signing import PublicKey, SigningKey
+from predbayes.text import printable
+from predbayes_study.trust.signing import Kind, PublicKey, SigningKey, is_hex
 
 KIT_SIGNATURE, RESULT_SIGNATURE, MODEL_SIGNATURE = "kit.sig", "result.sig", "model.sig"
 ADOPTED_SIGNATURE = "adopted.sig"
@@ -39,12 +44,102 @@ FileName = Annotated[str, Field(pattern=f"^{_PART}(/{_PART})*$")]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 _MAX_BYTES = 1_000_000
+_SIGNATURE = 128  # hexadecimal digits
+_SHOWN = 200  # characters of what is wrong
 
 
 class Statement(Strict):
-    """What every statement has: of which study it is, and when in its ledger it was made."""
+    """What can be signed; its kind is signed with it."""
 
     format: Literal[1] = 1
+    kind: Kind
+
+    @property
+    def signer(self) -> str:
+        """The public key that the statement names as its signer's; empty where it names none."""
+        return ""
+
+
+S = TypeVar("S", bound=Statement)
+
+
+@dataclass(frozen=True, slots=True)
+class Signed(Generic[S]):
+    """A statement as it was signed."""
+
+    statement: S
+    content: bytes  # its JSON, of which every byte is signed
+    signature: str  # empty: it is not signed yet
+    name: str = ""  # of its file, for refusals
+
+    @classmethod
+    def of(cls, statement: S, key: SigningKey | None, *, indent: int | None = None) -> Signed[S]:
+        """Sign a statement; without a key it stays unsigned."""
+        content = statement.model_dump_json(indent=indent).encode()
+        return cls(statement, content, "" if key is None else key.sign(statement.kind, content))
+
+    @classmethod
+    def parse(cls, form: type[S], content: bytes, name: str) -> Signed[S]:
+        """Take apart what `file` made. Nobody has checked the signature yet.
+
+        Args:
+            form: Class of the statement.
+            content: All bytes of the file.
+            name: Name of the file, for refusals.
+        """
+        text, _, last = content.removesuffix(b"\n").rpartition(b"\n")
+        signature = last.decode("ascii", errors="replace")
+        if not content.endswith(b"\n") or (signature and not is_hex(signature, _SIGNATURE)):
+            raise StudyError(f"{name} is cut short, or has no signature of predbayes")
+        try:
+            return cls(form.model_validate_json(text), text, signature, name)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            wrong = printable(" ".join([*map(str, first["loc"]), first["msg"]]))[:_SHOWN]
+            raise StudyError(f"{name} is not a {_named(form)} of predbayes: {wrong}") from error
+
+    @classmethod
+    def read(cls, path: Path, form: type[S], max_bytes: int = _MAX_BYTES) -> Signed[S]:
+        """Read a file, as `parse` does."""
+        try:
+            with open_regular(path) as file:
+                content = file.read(max_bytes)
+        except OSError as error:
+            raise StudyError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise StudyError(f"{path.name} is not a file") from error
+        return cls.parse(form, content, path.name)
+
+    def file(self) -> bytes:
+        """Return the bytes of its file."""
+        return self.content + f"\n{self.signature}\n".encode()
+
+    def is_by(self, key: str) -> bool:
+        """Return whether a public key, as hexadecimal digits, signed it."""
+        try:
+            return PublicKey(key).verifies(self.statement.kind, self.content, self.signature)
+        except KeyFileError:
+            return False  # no key at all
+
+    def checked(self, key: PublicKey | None = None, **says: object) -> S:
+        """Return the statement, if this key signed it and it says what it must.
+
+        Args:
+            key: Whose signature it needs; without it, that of the key that the statement names.
+            says: Fields of the statement, such as its plan and study, with what they must be.
+        """
+        if not self.is_by(self.statement.signer if key is None else key.hex):
+            whose = "the key that it names" if key is None else "the coordinator's key"
+            raise StudyError(f"{self.name} is not signed with {whose}, or was altered")
+        for name, value in says.items():
+            if getattr(self.statement, name) != value:
+                raise StudyError(f"{self.name} belongs to a different {name}")
+        return self.statement
+
+
+class StudyStatement(Statement):
+    """A statement about a study: which one, and where its ledger ended when it was made."""
+
     kind: Literal["kit", "receipt", "result", "model", "deletion", "adoption"]
     plan: Digest
     study: Digest  # of the ledger's first entry
@@ -57,7 +152,7 @@ class Statement(Strict):
         return {self.number: self.head}
 
 
-class FilesStatement(Statement):
+class FilesStatement(StudyStatement):
     """The files of a folder."""
 
     kind: Literal["kit", "result", "model"]
@@ -82,7 +177,7 @@ class FilesStatement(Statement):
         return self.files.get(name, digest) != digest
 
 
-class Receipt(Statement):
+class Receipt(StudyStatement):
     """What the study has of a site."""
 
     kind: Literal["receipt"] = "receipt"
@@ -117,7 +212,7 @@ class Receipt(Statement):
         return (number, digest) if is_there and said == ("add", self.site, self.upload) else None
 
 
-class Deletion(Statement):
+class Deletion(StudyStatement):
     """Which files of a site are deleted."""
 
     kind: Literal["deletion"] = "deletion"
@@ -127,7 +222,7 @@ class Deletion(Statement):
     remains: tuple[str, ...]  # what a command cannot delete
 
 
-class Adoption(Statement):
+class Adoption(StudyStatement):
     """A site's own adjustment of a model; study, head and number are those of the model.
 
     The site signs it, with the key that it names: whoever reads it must know whether that is the
@@ -139,66 +234,15 @@ class Adoption(Statement):
     key: Digest
     model: Digest  # of the model.json that has the adjustment in it
 
-
-S = TypeVar("S", bound=Statement)
-
-
-def signed(statement: Statement, key: SigningKey) -> bytes:
-    """Return a statement as a file."""
-    content = statement.model_dump_json().encode()
-    return content + f"\n{key.sign(statement.kind, content)}\n".encode()
+    @property
+    def signer(self) -> str:
+        """The site's key."""
+        return self.key
 
 
-def read_signed(path: Path, kind: type[S], key: PublicKey, says: Mapping[str, object]) -> S:
-    """Read a statement; one that this key did not sign, or that says something else, is refused.
-
-    Args:
-        path: The file.
-        kind: What it should state.
-        key: The coordinator's.
-        says: What its fields must be.
-    """
-    statement, content, signature = _parsed(path, kind)
-    if not key.verifies(statement.kind, content, signature):
-        raise StudyError(f"{path.name} is not signed with the coordinator's key, or was altered")
-    return _saying(statement, says, path)
+_NAMES = {"receipt": "receipt", "deletion": "receipt of a deletion", "survey": "survey"}
 
 
-def read_adoption(path: Path, says: Mapping[str, object]) -> Adoption:
-    """Read what a site signed of its adjustment, with the key that it names."""
-    adoption, content, signature = _parsed(path, Adoption)
-    if not PublicKey(adoption.key).verifies(adoption.kind, content, signature):
-        raise StudyError(f"{path.name} is not signed with the key that it names, or was altered")
-    return _saying(adoption, says, path)
-
-
-def _parsed(path: Path, kind: type[S]) -> tuple[S, bytes, str]:
-    """The statement, its bytes, and the signature of these, which nobody has checked yet."""
-    content, _, signature = _read(path).rpartition(b"\n")[0].rpartition(b"\n")
-    try:
-        statement = kind.model_validate_json(content)
-    except ValidationError as error:
-        raise StudyError(f"{path.name} is no {_kind(kind)} of predbayes") from error
-    return statement, content, signature.decode("ascii", errors="replace")
-
-
-def _saying(statement: S, says: Mapping[str, object], path: Path) -> S:
-    wrong = [name for name, value in says.items() if getattr(statement, name) != value]
-    if wrong:
-        raise StudyError(f"{path.name} is of another {wrong[0]}")
-    return statement
-
-
-def _kind(kind: type[Statement]) -> str:
-    return {Receipt: "receipt", Deletion: "receipt of a deletion"}.get(kind, "signature")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            content = file.read(_MAX_BYTES)
-    except OSError as error:
-        raise StudyError(f"cannot read {path}: {error.strerror}") from error
-    if not content.endswith(b"\n"):
-        raise StudyError(f"{path.name} is cut short")
-    return content
+def _named(form: type[Statement]) -> str:
+    """Return what a file of such statements is called."""
+    return _NAMES.get(str(form.model_fields["kind"].default), "signature")

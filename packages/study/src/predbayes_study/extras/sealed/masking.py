@@ -1,6 +1,6 @@
 """Sealed sums: words under masks, and the seeds of the masks sealed to key holders.
 
-A site adds to its words x (`predbayes_study.extras.sealed.words`) one mask for each key holder h,
+A site adds to its words x (`secure_sum`) one mask for each key holder h,
 
     y = x + sum_h AES-256-CTR(s_h)   mod 2^64,      s_h 32 bytes of the system's randomness
 
@@ -49,6 +49,7 @@ from predbayes.optional import require
 from predbayes_study.payloads.details import Details, Seal
 from predbayes_study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
 from predbayes_study.trust.signing import PublicKey, SigningKey
+from predbayes_study.trust.statement import Digest, Signed, Statement
 
 WORDS = "words"
 """Name of the array of an upload of kind `masked`."""
@@ -57,8 +58,6 @@ REQUEST, OPENING = ".request", ".opening"
 _SEED_BYTES, _WORD_BYTES = 32, 8
 _MAX_REQUEST = 100_000_000  # bytes: a hundred thousand sites
 _MAX_STATEMENT = 50_000_000
-
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class SealedSite(Strict):
@@ -77,15 +76,20 @@ class Request(Strict):
     sites: dict[SiteName, SealedSite]
 
 
-class Opening(Strict):
+class Opening(Statement):
     """What a holder says of a summed mask."""
 
-    format: Literal[1] = 1
+    kind: Literal["opening"] = "opening"
     plan: Digest
     holder: Digest  # its Ed25519 key
     sites: dict[SiteName, Digest]  # digests of their masked words
     size: Annotated[int, Field(gt=0)]  # words
     mask: Digest  # of the bytes
+
+    @property
+    def signer(self) -> str:
+        """The holder's key."""
+        return self.holder
 
 
 def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKey) -> Upload:
@@ -180,21 +184,14 @@ def opening_of(request: Request, mask: Tensor, key: SigningKey) -> bytes:
         size=len(mask),
         mask=hashlib.sha256(content).hexdigest(),
     )
-    line = told.model_dump_json().encode()
-    return line + f"\n{key.sign('opening', line)}\n".encode() + content
+    return Signed.of(told, key).file() + content
 
 
 def read_opening(path: Path, size: int) -> tuple[Opening, Tensor]:
     """Read an opening of so many words, signed with the key that it names."""
     line, _, rest = _read(path, _MAX_STATEMENT + size * _WORD_BYTES).partition(b"\n")
-    signature, _, content = rest.partition(b"\n")
-    try:
-        told = Opening.model_validate_json(line)
-    except ValidationError as error:
-        raise StudyError(f"{path.name} is no file of predbayes holder open") from error
-    shown = signature.decode("ascii", errors="replace")
-    if not PublicKey(told.holder).verifies("opening", line, shown):
-        raise StudyError(f"{path.name} is not signed by its holder, or was altered")
+    signature, end, content = rest.partition(b"\n")
+    told = Signed.parse(Opening, line + b"\n" + signature + end, path.name).checked()
     sound = hashlib.sha256(content).hexdigest() == told.mask
     if not sound or told.size != size or len(content) != size * _WORD_BYTES:
         raise StudyError(f"{path.name} does not hold the {size:,} words of this plan, or was cut")
@@ -221,7 +218,7 @@ def unmasked(
     for path in openings:
         told, mask = read_opening(path, len(total))
         if told.plan != plan:
-            raise StudyError(f"{path.name} is of another plan")
+            raise StudyError(f"{path.name} belongs to a different plan")
         if left.pop(told.holder, None) is None:
             raise StudyError(f"{path.name} is of no key holder of the plan, or of one given before")
         if told.sites != dict(sites):

@@ -9,8 +9,8 @@ from predbayes.errors import StudyError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes_study import Plan
+from predbayes_study.extras.sealed.holder import Holder, require_apart
 from predbayes_study.extras.sealed.masking import masked, requests_of
-from predbayes_study.site.holder import Holder, require_apart
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
 

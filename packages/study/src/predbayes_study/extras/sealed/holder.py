@@ -25,28 +25,21 @@ What it opens is in its ledger before the file is written: a crash cannot make i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from predbayes.errors import StudyError, no_such
 from predbayes.exchange.strict import SiteName, Strict, require_site_name
 from predbayes_study.extras.sealed.masking import Request, opening_of, summed_masks
 from predbayes_study.plan.schema import Plan, Privacy
-from predbayes_study.store.files import locked
-from predbayes_study.store.ledger import Ledger
+from predbayes_study.store.journal import Journal
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import PublicKey
+from predbayes_study.trust.statement import Digest
 from predbayes_study.wording import counted
 
 FILE = "holder.jsonl"
-_LOCK = ".lock-holder"
-
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class _Admitted(Strict):
@@ -68,30 +61,31 @@ class Holder:
     def admit(self, site: str, key: PublicKey) -> bool:
         """Record a site's key, as the site itself gave it; False if it is known."""
         require_site_name(site)
-        with self._alone():
+        with self._journal.writing() as note:
             keys = self.keys()
             if keys.get(site) == key.hex:
                 return False
             if owner := next((name for name, known in keys.items() if known == key.hex), ""):
                 raise StudyError(f"this is the key of {owner}; each site has a key of its own")
-            self._ledger.append("admit", {"site": site, "key": key.hex})
+            note("admit", _Admitted(site=site, key=key.hex))
         return True
 
     def keys(self) -> dict[str, str]:
         """The key of every site that the holder admitted."""
-        told = (word for word in self._words() if isinstance(word, _Admitted))
-        return {word.site: word.key for word in told}
+        said = (word for _, word in self._journal.read())
+        return {word.site: word.key for word in said if isinstance(word, _Admitted)}
 
     def opened(self, plan: str) -> list[dict[str, str]]:
         """The sets of sites of which it opened a sum for a plan, with digests of their words."""
-        told = (word for word in self._words() if isinstance(word, _Opened))
-        return [dict(word.sites) for word in told if word.plan == plan]
+        said = (word for _, word in self._journal.read())
+        opened = (word for word in said if isinstance(word, _Opened))
+        return [dict(word.sites) for word in opened if word.plan == plan]
 
     def open(self, plan: Plan, request: Request, key: CoordinatorKey) -> bytes:
         """Return the opening of a request, if all that the holder knows allows it."""
         sealing = _sealing(plan, request, key)
         digest, asked = request.plan, {site: told.words for site, told in request.sites.items()}
-        with self._alone():
+        with self._journal.writing() as note:
             self._require_admitted(request)
             minimum = sealing.minimum
             if len(asked) < minimum:
@@ -104,7 +98,7 @@ class Holder:
             mask = summed_masks(request, key, sealing.form(plan).size)
             content = opening_of(request, mask, key.signing)
             if asked not in before:
-                self._ledger.append("open", {"plan": digest, "sites": asked})
+                note("open", _Opened(plan=digest, sites=asked))
         return content
 
     def _require_admitted(self, request: Request) -> None:
@@ -118,25 +112,15 @@ class Holder:
                     "is right"
                 )
 
-    def _words(self) -> Iterator[_Admitted | _Opened]:
-        forms: Mapping[str, type[Strict]] = {"admit": _Admitted, "open": _Opened}
-        for _, word in self._ledger.records(forms):
-            assert isinstance(word, _Admitted | _Opened)
-            yield word
-
-    def _alone(self) -> AbstractContextManager[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return locked(self.folder, _LOCK, timeout=-1)
-
     @property
-    def _ledger(self) -> Ledger:
-        return Ledger(self.folder / FILE)
+    def _journal(self) -> Journal[_Admitted | _Opened]:
+        return Journal(self.folder / FILE, {"admit": _Admitted, "open": _Opened})
 
 
 def _sealing(plan: Plan, request: Request, key: CoordinatorKey) -> Privacy:
     """The terms of sealed sums, if the request is of this plan and the plan names the holder."""
     if request.plan != plan.digest():
-        raise StudyError("the request is of another plan than this kit's")
+        raise StudyError("the request belongs to a different plan than this kit")
     if plan.sealing is None or key.public not in plan.sealing.public_keys:
         raise StudyError("the plan does not name this holder's key")
     return plan.sealing

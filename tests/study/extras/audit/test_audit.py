@@ -13,9 +13,9 @@ from predbayes.errors import DataError, PlanError
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
+from predbayes_study.extras.audit.attack import audit, fewer_people, in_short
+from predbayes_study.extras.audit.leakage import FILE, AttackResult
 from predbayes_study.plan.models import make_learner
-from predbayes_study.report.leakage import FILE, AttackResult
-from predbayes_study.site.audit import audit, fewer_people, in_short
 from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows

@@ -50,7 +50,7 @@ def admit(
     holder: Folder = _DEFAULT,
 ) -> None:
     """Record a site's key; no sum of another is opened."""
-    from predbayes_study.site.holder import Holder
+    from predbayes_study.extras.sealed.holder import Holder
     from predbayes_study.trust.signing import PublicKey
 
     public = PublicKey.load(key)
@@ -71,8 +71,8 @@ def open_sum(
 ) -> None:
     """Sum up the masks of many admitted sites, for the coordinator."""
     from predbayes.files import write_bytes
+    from predbayes_study.extras.sealed.holder import Holder
     from predbayes_study.extras.sealed.masking import OPENING, read_request
-    from predbayes_study.site.holder import Holder
     from predbayes_study.trust.coordinator import CoordinatorKey
 
     plan, asked = predbayes_study.Kit.load(kit).plan, read_request(request)

@@ -3,8 +3,7 @@
     to_words      lift the site into its terms, round each number to whole units: (W,) int64
     from_words    the words of n sites, added modulo 2^64, as a `PredictiveSum` like any other
 
-Where the words lie and why they cannot wrap is in `predbayes_study.extras.sealed.fixed`. Rounding
-and adding
+Where the words lie and why they cannot wrap is in `fixed_point`. Rounding and adding
 are those of `predbayes.exact`: a word is the digits of an exact sum of one site, read as one whole
 number, and a sum of words goes back into exact sums without a further rounding. So the
 coordinator's own model is added to it as to any sum.
@@ -31,7 +30,7 @@ from predbayes.predictive.pooling import (
     grids,
 )
 from predbayes.predictive.selection import CATEGORICAL_TERMS, SURVIVAL_TERMS
-from predbayes_study.extras.sealed.fixed import (
+from predbayes_study.extras.sealed.fixed_point import (
     BASE_RATES,
     CLASS_ROWS,
     INFORMATION,

@@ -15,7 +15,7 @@ from predbayes_study.cli.site_check import site_log, site_option
 from predbayes_study.cli.site_train import DeviceOption, LearnerOption, read_site
 
 if TYPE_CHECKING:
-    from predbayes_study.report.leakage import AttackResult
+    from predbayes_study.extras.audit.leakage import AttackResult
 
 
 def audit_command(
@@ -31,8 +31,8 @@ def audit_command(
     """Measure how well what would leave tells who was trained on."""
     from predbayes.files import write_bytes
     from predbayes.progress import at, listening
-    from predbayes_study.report.leakage import FILE
-    from predbayes_study.site.audit import audit
+    from predbayes_study.extras.audit.attack import audit
+    from predbayes_study.extras.audit.leakage import FILE
     from predbayes_study.site.policy import Asked
     from predbayes_study.site.release import Approvals
     from predbayes_study.site.rows import SiteRows

@@ -13,8 +13,8 @@ from rocrate.rocrate import ROCrate
 
 from predbayes.errors import StudyError
 from predbayes_study.cli.app import main
-from predbayes_study.coordinator.crate import CRATE_FILE
 from predbayes_study.coordinator.study import Study
+from predbayes_study.extras.records.crate import CRATE_FILE
 from predbayes_study.site.release import Approvals
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey

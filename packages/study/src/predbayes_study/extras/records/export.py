@@ -5,7 +5,7 @@
     results/N/          reports, card, figures and model of each result
     receipts/           what the coordinator states of each site, signed; if the key is at hand
     sites/NAME/         what a site handed over: approvals, the egress page, its own receipts
-    ro-crate-metadata.json    every file by digest (`coordinator.crate`)
+    ro-crate-metadata.json    every file by digest (`crate`)
 
 It is one ZIP archive. Files are where a study has them and have the same bytes, so anyone who
 unpacks it checks ledger and signatures with `predbayes study verify`. Withheld are reference rows,
@@ -22,13 +22,13 @@ from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
 from predbayes.files import write_bytes, write_whole
-from predbayes_study.coordinator.crate import CRATE_FILE, crate_metadata, is_crate
 from predbayes_study.coordinator.folder import StudyFolder
 from predbayes_study.coordinator.record import KIT, LEDGER
 from predbayes_study.coordinator.signer import key_path
 from predbayes_study.coordinator.state import State
 from predbayes_study.coordinator.step import begin_step
 from predbayes_study.coordinator.verify import recorded, verify, withheld
+from predbayes_study.extras.records.crate import CRATE_FILE, crate_metadata, is_crate
 from predbayes_study.store.ledger import Ledger
 from predbayes_study.trust.statement import DELETION, KIT_SIGNATURE, RECEIPT
 

@@ -2,10 +2,9 @@
 
 What the site would train is fitted to sixteen shadow halves of the rows that it would train on.
 Each half's predictions are made as the upload's are: on the reference rows, in the plan's
-precision, with the gate if the plan asks for one. Two
-attackers then guess who was in which half (`predbayes_study.extras.audit.shadows`), one of them
-with the
-model itself. Rows of one patient, and copies of a row, are one person.
+precision, with the gate if the plan asks for one. Two attackers then guess who was in which half
+(`predbayes_study.extras.audit.shadows`), one of them with the model
+itself. Rows of one patient, and copies of a row, are one person.
 
 A half has half of the rows, so the figures are those of a site half as large: an upload of all rows
 tells less of each of them. Who attacks a site has no halves of its table, but needs tables like it.
@@ -44,13 +43,13 @@ from predbayes.learning.named import AUTO
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
 from predbayes.threads import threads
+from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.extras.audit.membership import Leak, attack
 from predbayes_study.extras.audit.shadows import GateOf, Shadows, fit_shadows
 from predbayes_study.kit.kit import Kit
 from predbayes_study.plan.models import make_learner, upload_dtype
 from predbayes_study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes_study.plan.schema import Plan
-from predbayes_study.report.leakage import AttackResult
 from predbayes_study.site.fitting import choose_at_site, gate_teller, require_learner
 from predbayes_study.site.holdout import connected
 from predbayes_study.site.policy import SitePolicy

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from predbayes_study.extras.records.tripod import ITEMS, render_card_data
 from predbayes_study.extras.survey.words import synthetic_words
 from predbayes_study.plan.schema import Synthetic
-from predbayes_study.report.tripod import ITEMS, render_card_data
 from tests.study import samples
 
 STUDIES = {

@@ -12,8 +12,8 @@ from predbayes.predictive.pooling import (
 )
 from predbayes.predictive.selection import CATEGORICAL_TERMS, SURVIVAL_TERMS
 from predbayes.summand import fold
-from predbayes_study.extras.sealed.fixed import FixedPoint
-from predbayes_study.extras.sealed.words import from_words, to_words
+from predbayes_study.extras.sealed.fixed_point import FixedPoint
+from predbayes_study.extras.sealed.secure_sum import from_words, to_words
 
 FORM = FixedPoint(20, 3, -12.0, 1000, 10)
 
