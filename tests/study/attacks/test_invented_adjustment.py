@@ -26,7 +26,7 @@ from predbayes_study.result.signed import SIGNED_HEADER, adoption_of
 from predbayes_study.tasks.classes import Intercept
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import PublicKey, SigningKey
-from predbayes_study.trust.statement import Adoption, FilesStatement, signed
+from predbayes_study.trust.statement import Adoption, FilesStatement, Signed
 from tests.study.world import frozen
 
 PLAN = """
@@ -67,7 +67,7 @@ def adopted(tmp_path_factory):
     place = {"plan": plan.digest(), "study": "b" * 64, "head": "c" * 64, "number": 7}
     files = digests(came, came.rglob("*"))
     (came / "model.sig").write_bytes(
-        signed(FilesStatement(kind="model", files=files, **place), key.signing)
+        Signed.of(FilesStatement(kind="model", files=files, **place), key.signing).file()
     )
     (tmp_path / "rows.csv").write_text(ROWS)
     (tmp_path / "site.toml").write_text('format = 1\nname = "Basel"\n')
@@ -139,7 +139,7 @@ def test_an_invented_own_half_is_refused(site):
 def resign(root, key):
     statement = adoption_text(root)
     statement |= {"key": key.public.hex, "model": file_digest(root / "adopted" / "model.json")}
-    (root / "adopted" / "adopted.sig").write_bytes(signed(Adoption(**statement), key))
+    (root / "adopted" / "adopted.sig").write_bytes(Signed.of(Adoption(**statement), key).file())
 
 
 def adoption_text(root):

@@ -24,7 +24,7 @@ from predbayes_study.site.witness import verify_files
 from predbayes_study.store.ledger import Ledger
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
-from predbayes_study.trust.statement import Receipt, read_signed
+from predbayes_study.trust.statement import Receipt, Signed
 from tests.study.world import World, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -128,7 +128,7 @@ def noted(studies):
 
 
 def receipt(holdings: Holdings) -> Receipt:
-    return read_signed(holdings.root / "receipt", Receipt, PUBLIC.signing, {})
+    return Signed.read(holdings.root / "receipt", Receipt).checked(PUBLIC.signing)
 
 
 def test_nothing_is_found_where_nothing_was_changed(studies, noted):

@@ -18,7 +18,7 @@ from predbayes_study.plan.models import student_network
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.tables.cells import read_frame
 from predbayes_study.trust.coordinator import CoordinatorKey
-from predbayes_study.trust.statement import FilesStatement, signed
+from predbayes_study.trust.statement import FilesStatement, Signed
 from tests.study.world import frozen
 
 PLAN = """
@@ -110,7 +110,7 @@ def test_a_model_that_is_not_as_the_coordinator_signed_it_is_refused(data, tmp_p
     save(0)
     place = {"plan": plan.digest(), "study": "b" * 64, "head": "c" * 64, "number": 1}
     files = digests(folder, folder.rglob("*"))
-    statement = signed(FilesStatement(kind="model", files=files, **place), key.signing)
+    statement = Signed.of(FilesStatement(kind="model", files=files, **place), key.signing).file()
     (folder / "model.sig").write_bytes(statement)
     assert run(folder, data, "--out", out).exit_code == 0
     out.unlink()

@@ -14,7 +14,7 @@ from predbayes_study.coordinator.study import Study
 from predbayes_study.site.witness import verify_files
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import PublicKey
-from predbayes_study.trust.statement import Receipt, read_signed, signed
+from predbayes_study.trust.statement import Receipt, Signed
 from tests.study.world import SITES, make_world
 
 KEY = CoordinatorKey.generate()
@@ -123,7 +123,7 @@ class TestReceipt:
         assert b"Gamma" not in receipt.read_bytes()
 
     def test_an_entry_of_something_else_proves_nothing(self, study, receipt):
-        told = read_signed(receipt, Receipt, KEY.public.signing, {})
+        told = Signed.read(receipt, Receipt).checked(KEY.public.signing)
         assert told.proves_upload()
         changes = [
             {"upload": study.state().uploads["Alpha"].digest},
@@ -139,16 +139,16 @@ class TestReceipt:
         for change in changes:
             false = told.model_copy(update=change)
             assert not false.proves_upload(), change
-            receipt.write_bytes(signed(false, KEY.signing))
+            receipt.write_bytes(Signed.of(false, KEY.signing).file())
             assert "does not prove" in verify_files([receipt], KEY.public).problems[0]
 
     def test_an_entry_that_the_ledger_lacks_is_found_by_its_digest(self, study, receipt):
-        told = read_signed(receipt, Receipt, KEY.public.signing, {})
+        told = Signed.read(receipt, Receipt).checked(KEY.public.signing)
         invented = told.entry.replace('"num_rows":104', '"num_rows":109')
         false = told.model_copy(update={"entry": invented})
         assert false.proves_upload()
         assert study.verify(contains=false.heads.values()) != []
-        receipt.with_name("Beta-2.receipt").write_bytes(signed(false, KEY.signing))
+        receipt.with_name("Beta-2.receipt").write_bytes(Signed.of(false, KEY.signing).file())
         both = verify_files([receipt, receipt.with_name("Beta-2.receipt")], KEY.public)
         assert any("two ledgers" in problem for problem in both.problems)
 

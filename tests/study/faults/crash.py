@@ -32,7 +32,7 @@ import predbayes_study.coordinator.finish as finish_module
 from predbayes.errors import StudyError
 from predbayes_study.coordinator.study import Study
 from predbayes_study.trust.coordinator import CoordinatorKey
-from predbayes_study.trust.statement import Receipt, read_signed
+from predbayes_study.trust.statement import Receipt, Signed
 from tests.study.world import SITES, make_world
 
 Death = Callable[[], None]
@@ -171,7 +171,7 @@ class Scene:
     def _receipt_is_signed(self) -> bool:
         key = Study(self.trial / "study").plan.coordinator
         assert key is not None
-        return bool(read_signed(self.trial / "site.receipt", Receipt, key.signing, {}))
+        return bool(Signed.read(self.trial / "site.receipt", Receipt).checked(key.signing))
 
     def check_outcome(self) -> None:
         """All is as if nobody had disturbed it."""

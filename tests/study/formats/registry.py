@@ -27,7 +27,7 @@ from predbayes_study.store.ledger import Ledger
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.sealed import unseal
-from predbayes_study.trust.statement import Receipt, read_signed
+from predbayes_study.trust.statement import Receipt, Signed
 
 FILES = Path(__file__).with_name("files")
 Headline = Any
@@ -80,7 +80,7 @@ def _model(path: Path) -> Headline:
 def _receipt(path: Path) -> Headline:
     key = Kit.load(FILES / "kit-1").plan.coordinator
     assert key is not None
-    told = read_signed(path, Receipt, key.signing, {})
+    told = Signed.read(path, Receipt).checked(key.signing)
     return [told.kind, told.site, told.number, told.head]
 
 

@@ -75,7 +75,7 @@ def test_an_upload_is_there_signed_or_held_back_but_never_both(world, tmp_path):
 class TestOfficer:
     """A site that names its officer's key takes no other yes."""
 
-    ABOUT: ClassVar = {"plan": "ab", "kind": "predictions", "network": ""}
+    ABOUT: ClassVar = {"plan": "ab", "leaves": "predictions", "network": ""}
 
     @pytest.fixture
     def officer(self):
@@ -97,10 +97,11 @@ class TestOfficer:
         assert approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
         assert approvals.given("plan", "ab")
         signed = json.loads(self.lines(approvals)[0])["entry"]["data"]["signed"]
-        said = json.loads(signed["statement"])
-        assert {"what", "digest", "plan", "kind", "network", "site", "policy", "by", "at"} < {*said}
-        message = b"predbayes approval, format 1\n" + signed["statement"].encode()
-        officer.private.public_key().verify(bytes.fromhex(signed["signature"]), message)
+        statement, signature = signed.splitlines()
+        said = json.loads(statement)
+        assert {"what", "digest", "plan", "leaves", "network", "site", "policy", "by"} < {*said}
+        message = b"predbayes approval, format 1\n" + statement.encode()
+        officer.private.public_key().verify(bytes.fromhex(signature), message)
 
     def test_nobody_elses_does(self, approvals, tmp_path):
         with pytest.raises(StudyError, match="this is none: give --key"):
@@ -116,17 +117,21 @@ class TestOfficer:
             {"digest": "cd"},
             {"what": "upload"},
             {"by": "X"},
-            {"signed": {"key": "00" * 32}},
-            {"signed": {"signature": "00" * 64}},
-            {"signed": {"statement": "{}"}},
+            {"key": "00" * 32},
+            {"signature": "00" * 64},
+            {"statement": "{}"},
         ],
     )
     def test_a_signature_is_good_for_nothing_else(self, approvals, officer, other):
         approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
         entry = json.loads(self.lines(approvals)[0])["entry"]
-        data = entry["data"] | other
-        if isinstance(other.get("signed"), dict):
-            data["signed"] = entry["data"]["signed"] | other["signed"]
+        statement, signature = entry["data"]["signed"].splitlines()
+        statement = other.get("statement", statement)
+        if "key" in other:
+            statement = json.dumps(json.loads(statement) | other, separators=(",", ":"))
+        signed = f"{statement}\n{other.get('signature', signature)}\n"
+        beside = {name: value for name, value in other.items() if name in entry["data"]}
+        data = entry["data"] | beside | {"signed": signed}
         (approvals.folder / "approvals.jsonl").unlink()
         Ledger(approvals.folder / "approvals.jsonl").append("approve", data)
         still = other == {"by": "X"}  # the name beside it proves nothing; the signed one stays
@@ -205,7 +210,7 @@ def test_a_word_that_a_kill_cut_short_is_said_again(tmp_path, act, cut):
         ("revoke", {"what": "plan", "by": "X"}),
         ("approve", {"what": "plan", "digest": "ab"}),
         ("approve", {"what": "meal", "digest": "ab", "by": "X"}),
-        ("approve", {"what": "plan", "digest": "ab", "by": "X", "signed": {"key": 1}}),
+        ("approve", {"what": "plan", "digest": "ab", "by": "X", "signed": "{}"}),
         ("approve", {"what": "plan", "digest": "ab", "by": "X", "signed": "no"}),
     ],
 )

@@ -12,7 +12,7 @@ from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.witness import Heads, verify_files
 from predbayes_study.store.ledger import Ledger
 from predbayes_study.trust.coordinator import CoordinatorKey
-from predbayes_study.trust.statement import FilesStatement, signed
+from predbayes_study.trust.statement import FilesStatement, Signed
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -151,7 +151,7 @@ class TestVerify:
             kind="kit", files={}, **{k: json.loads(true)[k] for k in ("plan", "study", "number")},
             head="ee" * 32,
         )  # fmt: skip
-        (held / "kit" / "kit.sig").write_bytes(signed(forged, COORDINATOR.signing))
+        (held / "kit" / "kit.sig").write_bytes(Signed.of(forged, COORDINATOR.signing).file())
         problems = verify_files([held / "kit", held / "Alpha.receipt"]).problems
         assert "the coordinator has shown two ledgers: keep these files" in problems
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from predbayes.errors import KeyFileError
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.keyfiles import owner_of
-from predbayes_study.trust.signing import _SMALL_ORDER, PublicKey, Signed, SigningKey, fingerprint
+from predbayes_study.trust.signing import _SMALL_ORDER, Kind, PublicKey, SigningKey, fingerprint
 
 DIGEST = "ab" * 32
 THING = ("upload", DIGEST.encode())
@@ -82,7 +82,7 @@ class TestSignatures:
         assert not KEY.public.verifies(*THING, bare)
 
     def test_it_is_of_one_kind_of_thing(self):
-        kinds = get_args(Signed)
+        kinds = get_args(Kind)
         for kind, other in itertools.product(kinds, kinds):
             signature = KEY.sign(kind, DIGEST.encode())
             assert KEY.public.verifies(other, DIGEST.encode(), signature) == (kind == other)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from predbayes.errors import StudyError
 from predbayes.files import digests
 from predbayes_study.trust.signing import SigningKey
-from predbayes_study.trust.statement import FilesStatement, Receipt, read_signed, signed
+from predbayes_study.trust.statement import FilesStatement, Receipt, Signed
 
 KEY = SigningKey.generate()
 PLACE = {"plan": "aa" * 32, "study": "bb" * 32, "head": "cc" * 32, "number": 7}
@@ -16,35 +16,35 @@ RECEIPT = Receipt(at="2026-01-01T00:00:00Z", site="Basel", key="dd" * 32, **PLAC
 
 @pytest.fixture
 def path(tmp_path):
-    (tmp_path / "Basel.receipt").write_bytes(signed(RECEIPT, KEY))
+    (tmp_path / "Basel.receipt").write_bytes(Signed.of(RECEIPT, KEY).file())
     return tmp_path / "Basel.receipt"
 
 
 def test_it_comes_back(path):
-    assert read_signed(path, Receipt, KEY.public, {"site": "Basel"}) == RECEIPT
+    assert Signed.read(path, Receipt).checked(KEY.public, site="Basel") == RECEIPT
 
 
 def test_another_key_did_not_sign_it(path):
     other = SigningKey.generate().public
     with pytest.raises(StudyError, match=r"^Basel.receipt is not signed with the coordinator's"):
-        read_signed(path, Receipt, other, {})
+        Signed.read(path, Receipt).checked(other)
 
 
 @pytest.mark.parametrize("name", ["plan", "study", "head", "site"])
 def test_one_of_something_else_is_refused(path, name):
-    with pytest.raises(StudyError, match=f"is of another {name}"):
-        read_signed(path, Receipt, KEY.public, {name: "ee" * 32})
+    with pytest.raises(StudyError, match=f"a different {name}"):
+        Signed.read(path, Receipt).checked(KEY.public, **{name: "ee" * 32})
 
 
 def test_a_statement_of_one_kind_is_none_of_another(tmp_path):
     path = tmp_path / "model.sig"
-    path.write_bytes(signed(FilesStatement(kind="model", files={}, **PLACE), KEY))
-    with pytest.raises(StudyError, match="is of another kind"):
-        read_signed(path, FilesStatement, KEY.public, {"kind": "result"})
+    path.write_bytes(Signed.of(FilesStatement(kind="model", files={}, **PLACE), KEY).file())
+    with pytest.raises(StudyError, match="a different kind"):
+        Signed.read(path, FilesStatement).checked(KEY.public, kind="result")
     content = path.read_bytes().replace(b'"kind":"model"', b'"kind":"result"')
     path.write_bytes(content)
     with pytest.raises(StudyError, match="is not signed"):
-        read_signed(path, FilesStatement, KEY.public, {"kind": "result"})
+        Signed.read(path, FilesStatement).checked(KEY.public, kind="result")
 
 
 @given(content=st.binary(max_size=300))
@@ -53,7 +53,7 @@ def test_any_other_file_is_refused_in_one_line(content, tmp_path_factory):
     path.write_bytes(content)
     for kind in (Receipt, FilesStatement):
         with pytest.raises(StudyError, match=r"^[^\n]+$"):
-            read_signed(path, kind, KEY.public, {})
+            Signed.read(path, kind).checked(KEY.public)
 
 
 class TestFiles:

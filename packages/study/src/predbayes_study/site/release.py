@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from predbayes.errors import StudyError, TextError
 from predbayes.exchange.strict import Strict
@@ -72,7 +74,8 @@ class _Word(Strict):
     what: str
     digest: str
     by: str
-    signed: str = ""  # an `Approval`, as in a file of its own
+    # An `Approval`, as in a file of its own.
+    signed: Annotated[str, Field(pattern=r"^(\{[^\n]*\}\n[0-9a-f]{128}\n)?$")] = ""
 
 
 @dataclass(frozen=True, slots=True)
