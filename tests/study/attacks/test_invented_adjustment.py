@@ -126,14 +126,14 @@ def plan_of_came(root):
 
 def test_an_invented_adjustment_of_the_signed_weights_is_refused(site):
     make_model(plan_of(site), adjustment=INVENTED).save(site / "adopted")
-    assert "adopted.sig is of another model" in refused(site)
+    assert "adopted.sig belongs to a different model" in refused(site)
 
 
 def test_an_invented_own_half_is_refused(site):
     adopted = CalibratedModel.load(site / "adopted")
     other = make_model(adopted.plan, seed=1).predictor
     dataclasses.replace(adopted, own=other).save(site / "adopted")
-    assert "adopted.sig is of another model" in refused(site)
+    assert "adopted.sig belongs to a different model" in refused(site)
 
 
 def resign(root, key):

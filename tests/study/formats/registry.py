@@ -140,5 +140,5 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
 LIKEWISE = {"estimator-1": ("predbayes.api.saved:ResultRecord", _saved)}
 """What is in a folder beside it."""
 
-MADE_AGAIN = {"predbayes_study.extras.audit.leakage:Outcome"}
+MADE_AGAIN = {"predbayes_study.extras.audit.leakage:AttackResult"}
 """Formats of files that stay where they were made, and are made again by whoever lacks them."""

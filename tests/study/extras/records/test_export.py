@@ -13,6 +13,7 @@ from rocrate.rocrate import ROCrate
 
 from predbayes.errors import StudyError
 from predbayes_study.cli.app import main
+from predbayes_study.coordinator import signer
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.records.crate import CRATE_FILE
 from predbayes_study.site.release import Approvals
@@ -101,7 +102,8 @@ class TestCrate:
             assert digest in ledger
             assert digest not in (crate / CRATE_FILE).read_text()
 
-    def test_the_same_study_gives_the_same_bytes(self, study, tmp_path):
+    def test_the_same_study_gives_the_same_bytes(self, study, tmp_path, monkeypatch):
+        monkeypatch.setattr(signer, "now", lambda: "2026-01-01T00:00:00Z")
         for name in ("one.zip", "two.zip"):
             study.export(tmp_path / name)
         assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
@@ -182,7 +184,7 @@ class TestVerify:
         copy = relisted(crate, tmp_path / "copy", other)
         (copy / name).write_bytes(content)
         (problem,) = Study(copy).verify()
-        assert problem.startswith(f"{name}: Beta.receipt is ")
+        assert problem.startswith(f"{name}: Beta.receipt ")
 
     def test_a_head_that_a_site_noted_is_found(self, crate, study):
         head = study.state().last

@@ -152,12 +152,12 @@ class TestRefusals:
             with pytest.raises(StudyError, match=r"does not hold the|larger than"):
                 read_opening(path, FORM.size)
         path.write_bytes(content.replace(b'"size":', b'"size": '))
-        with pytest.raises(StudyError, match="not signed by its holder"):
+        with pytest.raises(StudyError, match="not signed with the key that it names"):
             read_opening(path, FORM.size)
         fewer = {name: sites[name] for name in "abcd"}
         with pytest.raises(StudyError, match="other uploads than are in the study"):
             unmasked(total_of(fewer), digests_of(fewer), paths, PLAN, PUBLIC)
-        with pytest.raises(StudyError, match="another plan"):
+        with pytest.raises(StudyError, match="a different plan"):
             unmasked(total_of(sites), digests_of(sites), paths, "cd" * 32, PUBLIC)
 
     def test_masks_that_are_not_those_of_the_words(self, sites, tmp_path):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -70,6 +70,8 @@ class Approval(Statement):
 
 class _Word(Strict):
     """What an entry of the file says."""
+
+    besides: ClassVar[Mapping[str, str]] = {"signed": "\n"}
 
     what: str
     digest: str
