@@ -64,6 +64,7 @@ def new_plan(
     from predbayes_study.plan.text import dump
     from predbayes_study.tables.form import read_reference
     from predbayes_study.tables.vectorcells import guess_vectors
+    from predbayes_study.tasks import task_of
 
     if out.exists():
         raise PlanError(f"{out} exists already; choose another name with --out")
@@ -82,12 +83,7 @@ def new_plan(
     )
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan
-    what = {
-        "classification": f"{plan.num_outputs} classes",
-        "regression": "regression",
-        "survival": f"time to an event in {plan.num_outputs} intervals",
-    }[plan.target.task]
-    say(f"wrote {out}: {target} ({what}) from {len(plan.columns)} columns")
+    say(f"wrote {out}: {target} ({task_of(plan).in_words(plan)}) from {len(plan.columns)} columns")
     for note in drafted.notes:
         say(f"  - {note}")
     say(f"next: edit it, then predbayes plan check {quoted(out)}")

@@ -24,8 +24,8 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.sizes import sums_shape
 from predbayes_study.result.conclude import rehearse
 from predbayes_study.result.evaluation import at_sites, check_evaluation
-from predbayes_study.result.scoring import MAX_STANDARD
 from predbayes_study.result.summed import fitted, summed
+from predbayes_study.tasks import task_of
 from predbayes_study.trust.sealed import sealed_room
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
@@ -50,12 +50,8 @@ class Expected:
             return cls({WORDS: Spec("int64", (plan.sealing.form(plan).size,))})
         rows, dtype = plan.reference.num_rows, plan.upload.precision
         gate = None if plan.gate is None else Spec(dtype, (rows,))
-        if plan.classification:
-            return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, gate)
-        if plan.survival:
-            return cls({"log_odds": Spec(dtype, (rows, plan.num_outputs))}, gate)
-        names = ("mean", "epistemic_var", "noise_var")
-        return cls(dict.fromkeys(names, Spec(dtype, (rows,))), gate)
+        shapes = task_of(plan).shapes(plan)
+        return cls({name: Spec(dtype, shape) for name, shape in shapes.items()}, gate)
 
     @property
     def max_bytes(self) -> int:
@@ -150,10 +146,10 @@ class Intake:
             fitted(summed(self.plan, upload))
             return
         predictive = upload.predictive()
-        if self.plan.classification and upload.gate is None:
-            return  # log p from -80 to 0 and rows within bounds: nothing can overflow
-        if self.plan.regression and _largest(upload) > MAX_STANDARD:
-            raise UploadError("means or variances are beyond any plausible target")
+        task = task_of(self.plan)
+        if task.is_bounded and upload.gate is None:
+            return  # rows are within bounds, too: nothing can overflow
+        task.require_plausible(upload.arrays)
         rehearse(self.plan, upload, predictive)
 
     def _check_sender(self, header: Header, keys: Mapping[str, str]) -> None:
@@ -202,7 +198,7 @@ class Intake:
         if info.class_rows is not None and info.kind == "masked":
             raise UploadError("it counts classes in the open, which a sealed plan does not ask for")
         if info.class_rows is not None:
-            if not self.plan.classification or len(info.class_rows) != self.plan.num_outputs:
+            if not task_of(self.plan).by_class or len(info.class_rows) != self.plan.num_outputs:
                 raise UploadError("it does not count the plan's classes")
             if sum(info.class_rows) > info.num_rows * 1.001:
                 raise UploadError("it counts more rows by class than in all")
@@ -246,9 +242,3 @@ def require_held_out(plan: Plan, stated: int, trained_on: int) -> None:
             f"it is of {stated:,} rows; a site that trained on {trained_on:,} rows has no more "
             f"than {most:,} to try a model on"
         )
-
-
-def _largest(upload: Upload) -> float:
-    """The largest number of what is predicted."""
-    # Numerics: not abs, of which the least integer is negative.
-    return max(max(float(a.max()), -float(a.min())) for a in upload.arrays.values())

@@ -45,7 +45,6 @@ import predbayes
 from predbayes.errors import DataError, PlanError, PoolError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.files import put, remove, scratch_beside, sync_tree
-from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
 from predbayes_study.extras.survey.words import synthetic_words
@@ -71,6 +70,7 @@ from predbayes_study.tables.coding import Encoder, Examined, code_targets, sound
 from predbayes_study.tables.textfile import from_csv, to_csv
 from predbayes_study.tables.vectorcells import kit_vectors
 from predbayes_study.tables.vectors import moments
+from predbayes_study.tasks import task_of
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
 from predbayes_study.trust.statement import KIT_SIGNATURE, FilesStatement, Signed
 from predbayes_study.wording import six_digits
@@ -349,7 +349,7 @@ def _scaled(plan: Plan, rows: Examined, frame: pd.DataFrame, roles: _Roles) -> P
         elif isinstance(column, Number):
             columns[name] = column.model_copy(update=_centre_and_scale(values))
     target = plan.target
-    if plan.regression and len(roles.labelled):  # labels of evaluate rows stay unopened
+    if task_of(plan).is_scaled and len(roles.labelled):  # labels of evaluate rows stay unopened
         bare = target.model_copy(update={"centre": None, "scale": None})
         labelled = frame.iloc[roles.labelled.tolist()]
         values = code_targets(plan.model_copy(update={"target": bare}), labelled)
@@ -380,8 +380,7 @@ def _part(plan: Plan, frame: pd.DataFrame, rows: Tensor, kit: Tensor) -> _Part:
     labelled = frame.iloc[kit[kit_rows].tolist()]
     bare = plan.target.model_copy(update={"transform": "none", "centre": None, "scale": None})
     values = code_targets(plan.model_copy(update={"target": bare}), labelled).tolist()
-    classes = plan.target.classes
-    labels = values if classes is None else [classes[int(value)] for value in values]
+    labels = task_of(plan).to_labels(plan, values)
     return _Part(rows=kit_rows.tolist(), labels=labels)
 
 
@@ -530,22 +529,9 @@ def _rows(part: _Part, kit: Kit) -> Tensor:
     return rows
 
 
-def _times(plan: Plan, labels: Sequence[str] | Sequence[float]) -> Tensor:
-    times = torch.tensor([x if isinstance(x, float) else math.nan for x in labels]).float()
-    try:
-        require_times(times, plan.num_outputs)
-    except PoolError as error:
-        raise PlanError(f"the labels are not the plan's: {error}") from error
-    return times
-
-
 def _targets(plan: Plan, labels: Sequence[str] | Sequence[float]) -> Tensor:
     """Labels as learners take them: class indices, or float32 in standard units."""
-    if plan.survival:  # kept as they are taken
-        return _times(plan, labels)
-    frame = pd.DataFrame({plan.target.name: list(labels)})
     try:
-        codes = code_targets(plan, frame)
-    except DataError as error:
+        return task_of(plan).from_labels(plan, labels)
+    except PoolError as error:
         raise PlanError(f"the labels are not the plan's: {error}") from error
-    return codes.long() if plan.classification else codes.float()

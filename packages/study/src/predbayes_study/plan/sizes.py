@@ -37,9 +37,8 @@ def upload_bytes(plan: Plan) -> int:
         return 8 * plan.sealing.form(plan).size
     if plan.sums_alone:
         return 8 * math.prod(sums_shape(plan))
-    numbers = sum(math.prod(shape) for shape in task_of(plan).shapes(plan).values())
-    numbers += plan.reference.num_rows if plan.gate is not None else 0
-    return _PRECISION_BYTES[plan.upload.precision] * numbers
+    numbers = task_of(plan).numbers_per_row(plan) + (plan.gate is not None)
+    return _PRECISION_BYTES[plan.upload.precision] * numbers * plan.reference.num_rows
 
 
 def sums_shape(plan: Plan) -> tuple[int, int]:

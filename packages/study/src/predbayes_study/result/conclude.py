@@ -53,7 +53,7 @@ from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
 from predbayes.pools.pool import PoolState
 from predbayes.predictive.estimate import Estimate
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
+from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive, Survival
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import Contribution, PredictiveSum
@@ -99,6 +99,7 @@ from predbayes_study.result.scoring import (
 )
 from predbayes_study.result.screening import screen_sites
 from predbayes_study.result.weighing import UNLIMITED, Limits, Screened
+from predbayes_study.tasks import task_of
 
 _log = logging.getLogger(__name__)
 
@@ -239,10 +240,8 @@ def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
 
 def _extreme_rows(predictive: Predictive, gate: Tensor | None) -> Tensor:
     """Rows that have the least or the greatest of some coordinate."""
-    natural = predictive.natural()
-    # Of a class both coordinates grow together, so their extremes are in the same rows.
-    moments = [] if isinstance(predictive, Categorical) else [predictive.moments()]
-    columns = torch.cat([natural, *moments, *([] if gate is None else [gate.unsqueeze(1)])], -1)
+    gates = [] if gate is None else [gate.unsqueeze(1)]
+    columns = torch.cat([predictive.natural(), predictive.moments(), *gates], -1)
     values = columns.T.contiguous().numpy()  # whose search along memory is much the quicker
     return torch.from_numpy(np.concatenate([values.argmin(1), values.argmax(1)]))
 
@@ -311,7 +310,7 @@ class Run:
 
     def compared_rows(self, num_sites: int) -> ComparedRows:
         """The rows on which sites are compared with each other."""
-        num_elements = num_sites * (3 if self.plan.regression else self.plan.num_outputs)
+        num_elements = num_sites * task_of(self.plan).numbers_per_row(self.plan)
         return ComparedRows.of(self.reference, num_elements, rng=self.rng("compared rows"))
 
     def read(

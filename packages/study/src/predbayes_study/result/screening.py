@@ -59,7 +59,7 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.predictive.estimate import Estimate
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
+from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS, PoolSpec, lacking
 from predbayes_study.plan.models import standard_prior
@@ -68,6 +68,7 @@ from predbayes_study.result.copies import ALL_PAIRS, CONSTANT, Copies, copies_am
 from predbayes_study.result.influence import Effect, PoolLosses, Tuned
 from predbayes_study.result.schema import Finding
 from predbayes_study.result.scoring import mean_estimate
+from predbayes_study.tasks import task_for
 
 Kind = Literal[
     "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed"
@@ -222,67 +223,20 @@ def agreement(predictive: Predictive, targets: Tensor) -> tuple[float, float]:
     """The score Z of a site's predictions against the labels, and as a correlation.
 
     Examples:
+        >>> from predbayes.predictive.families import Categorical
         >>> right = Categorical.from_moments(torch.tensor([[0.9, 0.1], [0.1, 0.9]] * 8))
         >>> agreement(right, torch.tensor([0, 1] * 8))
         (4.0, 1.0)
     """
     if not len(targets):
         return 0.0, 0.0
-    if isinstance(predictive, Categorical):
-        scores, variances, freedom = _categorical_scores(predictive, targets)
-    elif isinstance(predictive, Survival):
-        scores, variances, freedom = _survival_scores(predictive, targets)
-    else:
-        assert isinstance(predictive, Gaussian)
-        scores, variances, freedom = _gaussian_scores(predictive, targets)
+    scores, variances, freedom = task_for(predictive).agreement(predictive, targets)
     variance = float(variances.sum())
     # Numerics: of predictions that are constant up to rounding nothing can be said.
     if freedom == 0 or variance < 1e-12 * len(targets):
         return 0.0, 0.0
     score = float(scores.sum()) / math.sqrt(variance)
     return score, score / math.sqrt(len(targets) * freedom)
-
-
-def _categorical_scores(predictive: Categorical, targets: Tensor) -> tuple[Tensor, Tensor, int]:
-    log_probs = predictive.log_probs.double().clamp_min(_LOG_PROB_BOUND)
-    counts = torch.bincount(targets, minlength=log_probs.shape[1]).double()
-    shares = counts / counts.sum()
-    # Base rates add nothing to the score, because the shares are those of the labels; what they
-    # would add to the variance must go.
-    varying = log_probs - log_probs.mean(0)
-    centred = varying - (varying @ shares).unsqueeze(1)
-    scores = Categorical.inner(centred, targets)
-    return scores, centred.square() @ shares, int((counts > 0).sum()) - 1
-
-
-def _survival_scores(predictive: Survival, targets: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Of each interval among the rows that reached it: trials are uncorrelated, as in a log rank.
-
-    As scores of as many rows as there are events, which is what can be known from them.
-    """
-    num = predictive.log_odds.shape[1]
-    seen = at_risk(targets, num).double()
-    event = torch.zeros_like(seen)
-    happened = (targets > 0).nonzero()[:, 0]
-    event[happened, targets[happened].ceil().long() - 1] = 1.0
-    reached = seen.sum(0).clamp_min(1)
-    shares = event.sum(0) / reached
-    said = predictive.log_odds.double().clamp(_LOG_PROB_BOUND, -_LOG_PROB_BOUND)
-    centred = (said - (seen * said).sum(0) / reached) * seen
-    variances = (centred.square() * (shares * (1 - shares))).sum(1)
-    return (centred * (event - shares)).sum(1), variances, int(bool(event.any()))
-
-
-def _gaussian_scores(predictive: Gaussian, targets: Tensor) -> tuple[Tensor, Tensor, int]:
-    residuals = targets.double() - targets.double().mean()
-    target_var = float(residuals.square().mean())
-    if not target_var > 0:
-        return residuals, residuals, 0
-    reach = _MEAN_BOUND * math.sqrt(target_var)
-    means = (predictive.mean.double() - targets.double().mean()).clamp(-reach, reach)
-    certainty = target_var / (target_var + predictive.var.double())
-    centred = certainty * (means - (certainty * means).sum() / certainty.sum())
-    return centred * residuals, centred.square() * target_var, 1
 
 
 def _cheap_findings(
@@ -327,12 +281,7 @@ def _named(site: str, copies: Sequence[str]) -> str:
 
 
 def _constant_text(predictive: Predictive) -> str:
-    if not isinstance(predictive, Gaussian):
-        probs = predictive.moments()
-        most = f"{100 * float((probs.amax(0) - probs.amin(0)).max()):.2g} percentage points"
-    else:
-        means = predictive.mean
-        most = f"{float(means.max() - means.min()):.2g} standard units"
+    most = task_for(predictive).movement(predictive)
     return f"Its predictions do not depend on the inputs: from row to row they differ by {most}."
 
 

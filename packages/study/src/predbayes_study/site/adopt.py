@@ -60,7 +60,7 @@ from predbayes_study.result.scoring import mean_estimate, row_values, score
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.simple import SimpleModels
 from predbayes_study.site.training import Holdout
-from predbayes_study.tasks import task_for
+from predbayes_study.tasks import task_for, task_of
 
 MIN_TO_COMPARE = 10
 """Held-out rows below which no interval of a difference is worth its name."""
@@ -71,11 +71,6 @@ _NUM_PARTS = 10
 
 _NOT_COMPARED = (
     "Your own model was not compared: give --home, the folder that `predbayes site train` wrote."
-)
-
-_NOT_SEEN = (
-    "Hardly a held-out row was seen to the horizon, so nothing is said of the risks at it, and "
-    "models are compared by NLL alone."
 )
 
 Name = Literal["own", "half", "simple", "adopted", "global"]
@@ -240,11 +235,8 @@ def losses(plan: Plan, predictive: Predictive, targets: Tensor) -> dict[str, Ten
     there is not where rows were not seen to the horizon.
     """
     values = row_values(plan, predictive, targets)
-    if plan.survival:
-        found = {"nll": values["nll"], "error": values.get("integrated_brier")}
-        return {name: rows for name, rows in found.items() if rows is not None}
-    error = 1 - values["accuracy"] if plan.classification else values["rmse"]
-    return {"nll": values["nll"], "error": error}
+    errors = task_of(plan).errors(values)
+    return {"nll": values["nll"]} | ({} if errors is None else {"error": errors})
 
 
 def _compared(
@@ -266,8 +258,9 @@ def _compared(
     choice, advice = advise(
         len(targets), minus_own if "own" in rivals else None, adopted_minus_global, half
     )
-    if plan.survival and scores and not any("risk_gap" in s.metrics for s in scores.values()):
-        advice = f"{advice} {_NOT_SEEN}"
+    if scores:
+        unsaid = task_of(plan).unsaid({name for s in scores.values() for name in s.metrics})
+        advice = f"{advice} {unsaid}".rstrip()
     return Comparison(
         site=site,
         number=model.number,

@@ -30,6 +30,7 @@ from predbayes_study.tables.mapping import PATIENT
 from predbayes_study.tables.plausible import require_right_way
 from predbayes_study.tables.problem import least_cell
 from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.tasks import task_of
 
 _LEAST_ROWS = 2
 
@@ -63,7 +64,7 @@ class SiteRows:
         examined = examined or examine(plan, frame, "clip few")
         examined.require_sound(least)
         inputs = take(Encoder(plan).in_blocks(examined), known.nonzero()[:, 0])
-        kept = targets[known].long() if plan.classification else targets[known].float()
+        kept = targets[known].to(task_of(plan).dtype)
         _require_people(plan, frame)
         patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
         numbered = pd.api.types.is_integer_dtype(frame.index)
@@ -133,7 +134,7 @@ class SiteRows:
         if self.patients is not None:
             parts.append("rows of one patient together")
         if plan.learner.split == "stratified":
-            parts.append("of each class its share" if plan.classification else "")
+            parts.append("of each class its share" if task_of(plan).by_class else "")
             parts.append("equal rows together")
         if not plan.sums_alone:
             parts.append("those near a reference row first")
@@ -172,7 +173,7 @@ class SiteRows:
             drawn = torch.zeros(len(self.targets), dtype=torch.bool)
             drawn[split_rows(plan, site, len(self.targets))[1]] = True
             return drawn
-        strata = self.targets if stratified and plan.classification else None
+        strata = self.targets if stratified and task_of(plan).by_class else None
         rng = generator(plan.seed, "holdout", site)
         return hold_out(groups, strata, plan.learner.holdout, rng)
 
@@ -194,7 +195,7 @@ class SiteRows:
                 if number in places
             )
             near = list(dict.fromkeys(own for _, own in order))
-        classes = self.targets if stratified and plan.classification else None
+        classes = self.targets if stratified and task_of(plan).by_class else None
         rng = generator(plan.seed, "blind spot", site)
         return with_blind_spot(held_out, groups, classes, near, rng)
 

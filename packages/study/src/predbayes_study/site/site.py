@@ -443,12 +443,13 @@ def asked(plan: Plan) -> Iterator[str]:
     from predbayes.learning.named import AUTO
     from predbayes_study.plan.models import sampler_settings
     from predbayes_study.plan.sizes import upload_bytes
+    from predbayes_study.tasks import task_of
     from predbayes_study.tasks.choice import MOST_ROWS
 
     rows = f"{plan.reference.num_rows:,} reference rows"
     gate = "" if plan.gate is None else " and where your rows lie (the gate)"
     counts = "your number of rows" if plan.promise is None else "your number of rows with noise"
-    if plan.classification and plan.promise is None:
+    if task_of(plan).by_class and plan.promise is None:
         counts += " by class"
     what = {
         "predictions": f"predictions{gate} on {rows}, {counts}",

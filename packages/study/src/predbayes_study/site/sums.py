@@ -28,6 +28,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.moments import MOST_TARGET, Moments, inputs_on_grid, targets_on_grid
 from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
+from predbayes_study.tasks import task_of
 
 MOST_LISTED = 10**6
 """Kinds of rows up to which somebody could list them all, and solve for how many rows each has."""
@@ -55,7 +56,7 @@ def require_many(
             f"moments.rows_per_feature = {asked} for each of {width:,} features: their sums could "
             "tell who is in them. Ask the coordinator for fewer features"
         )
-    if plan.regression and not bool(targets.abs().max() <= MOST_TARGET):
+    if task_of(plan).is_scaled and not bool(targets.abs().max() <= MOST_TARGET):
         raise DataError(
             f"{plan.target.name} has values beyond {MOST_TARGET:g} scales of the plan, which "
             "cannot be summed. Ask the coordinator for another scale, or leave the rows out"
@@ -83,7 +84,7 @@ def _small_groups(
     for name, block in plan.blocks.items():
         if any(_are_few(values, least, whose) for values in numbers[:, block].T):
             yield name
-    if not plan.classification:
+    if not task_of(plan).by_class:
         if _are_few(targets_on_grid(targets), least, whose):
             yield plan.target.name
         return

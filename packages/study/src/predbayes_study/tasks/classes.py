@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from predbayes.errors import PoolError
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.named import CALIBRATED
@@ -57,6 +58,7 @@ class Classes(SharesTask[Categorical]):
     family = Categorical
     dtype = torch.long
     by_class = True
+    is_bounded = True  # log p is from -80 to 0
     outputs = ("probabilities",)
 
     def in_words(self, plan: Plan) -> str:
@@ -66,6 +68,18 @@ class Classes(SharesTask[Categorical]):
     def encode(self, plan: Plan, columns: Mapping[str, Array]) -> tuple[Array, Faults]:
         """Return the places of the classes in the plan's list."""
         return columns[plan.target.name], {}
+
+    def to_labels(self, plan: Plan, targets: Sequence[float]) -> list[str]:
+        """Return the classes' names."""
+        names = plan.target.classes or ()
+        return [names[int(target)] for target in targets]
+
+    def from_labels(self, plan: Plan, labels: Sequence[Any]) -> Tensor:
+        """Return the places of names."""
+        places = {name: place for place, name in enumerate(plan.target.classes or ())}
+        if not places.keys() >= set(labels):
+            raise PoolError("a label is none of the classes")
+        return torch.tensor([places[label] for label in labels], dtype=self.dtype)
 
     def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
         """Yield which classes lack rows; how many rows of each is nobody's business."""
@@ -163,6 +177,10 @@ class Classes(SharesTask[Categorical]):
     def adjust(self, predictive: Categorical, targets: Tensor) -> Intercept:
         """Fit shifts of the classes."""
         return fit_intercept(predictive, targets)
+
+    def errors(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return wrong answers."""
+        return 1 - values["accuracy"]
 
     def log_shares(self, predictive: Categorical) -> Tensor:
         """Return the log-probabilities of the classes."""

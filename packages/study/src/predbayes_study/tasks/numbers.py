@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from predbayes.errors import PoolError, UploadError
 from predbayes.learning.estimators import SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.named import CALIBRATED
@@ -30,6 +31,9 @@ PRIOR_ROWS = 8  # that say k = 1: about the weight of log k ~ N(0, 0.5^2)
 
 NUMBERS = ("mean", "median", "std", "low", "high")
 """What is said of a number: all in the target's unit, ``low`` and ``high`` at the level asked."""
+
+MAX_STANDARD = 1e4
+"""Of means, variances and targets: in standard deviations of the target none is larger."""
 
 _LEAST_VAR = 1e-4  # of numbers that are all the same
 _LEAST_EPISTEMIC = 1e-4  # of the whole variance, as `predbayes.predictive.pooling.trust` has it
@@ -73,6 +77,14 @@ class Numbers(Task[Gaussian]):
             faults = {Kind.NOT_POSITIVE: values <= 0}
             values = np.log(np.where(values > 0, values, np.nan))
         return (values - centre) / scale, {name: faults}
+
+    def from_labels(self, plan: Plan, labels: Sequence[Any]) -> Tensor:
+        """Return numbers in standard units."""
+        values = np.array([x if isinstance(x, float) else math.nan for x in labels])
+        found = torch.from_numpy(self.encode(plan, {plan.target.name: values})[0])
+        if not bool(found.isfinite().all()):
+            raise PoolError("a label is no number of the plan's")
+        return found.to(self.dtype)
 
     def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
         """Yield that a target does not vary."""
@@ -129,6 +141,12 @@ class Numbers(Task[Gaussian]):
         names = ("mean", "epistemic_var", "noise_var")
         return dict.fromkeys(names, (plan.reference.num_rows,))
 
+    def require_plausible(self, arrays: Mapping[str, Tensor]) -> None:
+        """Refuse means and variances that are far from any target."""
+        # Numerics: not abs, of which the least integer is negative.
+        if max(max(float(a.max()), -float(a.min())) for a in arrays.values()) > MAX_STANDARD:
+            raise UploadError("means or variances are beyond any plausible target")
+
     def describe(self, plan: Plan, predictive: Gaussian, level: float) -> dict[str, Tensor]:
         """Return each of `NUMBERS`, (N,)."""
         mean, std = predictive.mean.double(), predictive.var.double().sqrt()
@@ -145,6 +163,10 @@ class Numbers(Task[Gaussian]):
     def adjust(self, predictive: Gaussian, targets: Tensor) -> ShiftScale:
         """Fit a shift and a factor."""
         return fit_shift_scale(predictive, targets)
+
+    def errors(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return squared errors."""
+        return values["rmse"]
 
     def hellinger(self, one: Gaussian, other: Gaussian) -> Tensor:
         """Return the distance of two normal distributions."""

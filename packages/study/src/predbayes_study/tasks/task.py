@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -54,6 +54,9 @@ class Task(ABC, Generic[P]):
     has_trend: ClassVar[bool] = True
     """Whether targets may rise and fall with a column, as seen by a correlation."""
 
+    is_bounded: ClassVar[bool] = False
+    """Whether no prediction that can be read can overflow a pool."""
+
     outputs: ClassVar[tuple[str, ...]]
     """Names of what `describe` returns in an exported model."""
 
@@ -69,6 +72,15 @@ class Task(ABC, Generic[P]):
     @abstractmethod
     def encode(self, plan: Plan, columns: Mapping[str, Array]) -> tuple[Array, Faults]:
         """Return targets (N,) in float64 from the codes of the plan's outcomes; NaN is missing."""
+
+    def to_labels(self, plan: Plan, targets: Sequence[float]) -> list[Any]:
+        """Return labels as a file keeps them, of targets by a plan without units."""
+        del plan
+        return list(targets)
+
+    @abstractmethod
+    def from_labels(self, plan: Plan, labels: Sequence[Any]) -> Tensor:
+        """Return targets as learners take them; refuse labels that are not the plan's."""
 
     @abstractmethod
     def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
@@ -111,6 +123,14 @@ class Task(ABC, Generic[P]):
     def shapes(self, plan: Plan) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the arrays that a site sends, by name."""
 
+    def numbers_per_row(self, plan: Plan) -> int:
+        """Return how many numbers a site sends for a reference row."""
+        return sum(math.prod(shape[1:]) for shape in self.shapes(plan).values())
+
+    def require_plausible(self, arrays: Mapping[str, Tensor]) -> None:
+        """Refuse predictions that no honest site can have made."""
+        del arrays
+
     @abstractmethod
     def describe(self, plan: Plan, predictive: P, level: float) -> dict[str, Tensor]:
         """Return what a user is told, in float64, with intervals of a level from 0 to 1."""
@@ -122,6 +142,15 @@ class Task(ABC, Generic[P]):
     @abstractmethod
     def adjust(self, predictive: P, targets: Tensor) -> Adjustment:
         """Return the adjustment of a site with these targets."""
+
+    @abstractmethod
+    def errors(self, values: Mapping[str, Tensor]) -> Tensor | None:
+        """Return the loss by row that a site understands, of measures by row; None: not known."""
+
+    def unsaid(self, names: Collection[str]) -> str:
+        """Return what these measures leave open, in a sentence."""
+        del names
+        return ""
 
     # What screening compares
 

@@ -8,7 +8,7 @@ was seen longer is censored at its end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Hazards
-from predbayes.predictive.families import Survival, at_risk
+from predbayes.predictive.families import Survival, at_risk, require_times
 from predbayes.predictive.survival import FEWEST_AT_RISK
 from predbayes_study.plan.schema import Finite, Plan
 from predbayes_study.rules import Finding, error, warning
@@ -36,6 +36,10 @@ from predbayes_study.tasks.task import (
 MIN_EVENTS = 5
 """Events of reference rows in an interval, below which its hazard can hardly be learnt."""
 
+_NOT_SEEN = (
+    "Hardly a held-out row was seen to the horizon, so nothing is said of the risks at it, and "
+    "models are compared by NLL alone."
+)
 _MAX_LISTED = 8
 _AT_ONCE = 1e-6  # of an interval: a time of 0 has a sign as well
 _MOST_IN_FIRST = 0.9  # of times, within the first interval
@@ -75,6 +79,12 @@ class Times(SharesTask[Survival]):
         times = columns[time]
         faults = {time: {Kind.NEGATIVE: times < 0}}
         return in_intervals(plan, times, columns[event]), faults
+
+    def from_labels(self, plan: Plan, labels: Sequence[Any]) -> Tensor:
+        """Return times in intervals, as which they are kept."""
+        times = torch.tensor([x if isinstance(x, float) else math.nan for x in labels])
+        require_times(times.to(self.dtype), plan.num_outputs)
+        return times.to(self.dtype)
 
     def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
         """Yield whether there are events to learn from; how many is nobody's business."""
@@ -170,6 +180,14 @@ class Times(SharesTask[Survival]):
     def adjust(self, predictive: Survival, targets: Tensor) -> HazardShift:
         """Fit a shift of the hazards."""
         return fit_hazard_shift(predictive, targets)
+
+    def errors(self, values: Mapping[str, Tensor]) -> Tensor | None:
+        """Return the integrated Brier score, where rows were seen to the horizon."""
+        return values.get("integrated_brier")
+
+    def unsaid(self, names: Collection[str]) -> str:
+        """Return that risks at the horizon are not known."""
+        return "" if "risk_gap" in names else _NOT_SEEN
 
     def log_shares(self, predictive: Survival) -> Tensor:
         """Return log-probabilities of an event in each interval, and of none."""
