@@ -39,8 +39,8 @@ from predbayes_study.site.adopt import COMPARISON_FILE, Comparison
 from predbayes_study.site.fitting import fit_site
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.simple import simple_learners
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SITE_FILE, SiteFile
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "four-hospitals" / "study.py"

@@ -34,8 +34,8 @@ from predbayes_study.kit.kit import Kit
 from predbayes_study.plan.models import choose_learner, make_learner
 from predbayes_study.plan.schema import Plan
 from predbayes_study.site.rows import SiteRows
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SITE_FILE, SiteFile
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "clinic"

@@ -46,8 +46,8 @@ from predbayes_study.kit.kit import Kit
 from predbayes_study.plan.models import make_learner
 from predbayes_study.result.scoring import row_values
 from predbayes_study.site.rows import SiteRows
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SITE_FILE, SiteFile
 
 TABLE, LEARNER = "patients.csv", "logistic-regression"

@@ -25,7 +25,7 @@ from predbayes.errors import DataError
 from predbayes_study.coordinator.study import Study
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.reading import read_frame
 
 
 class TestScores:

@@ -9,8 +9,8 @@ import pytest
 from benchmarks import clinic
 from benchmarks.by_commands import run_quietly
 from predbayes_study.plan.schema import Plan
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SiteFile
 
 NUM_ROWS = 60

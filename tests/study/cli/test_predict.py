@@ -16,7 +16,7 @@ from predbayes.seeding import generator
 from predbayes_study.cli.predict import predict_command
 from predbayes_study.plan.models import student_network
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.statement import FilesStatement, Signed
 from tests.study.world import frozen

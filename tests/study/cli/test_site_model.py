@@ -25,8 +25,8 @@ from predbayes_study.site.adopt import COMPARISON_FILE
 from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows, split_rows
 from predbayes_study.site.training import HOLDOUT_FILE, HOME
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.trust.signing import SigningKey
 from tests.study.world import frozen

@@ -16,7 +16,7 @@ from predbayes_study.cli.app import main
 from predbayes_study.coordinator.study import Study
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey, fingerprint
 from tests.study.world import SITES, make_world

@@ -15,9 +15,9 @@ from predbayes.errors import PlanError
 from predbayes_study import Plan
 from predbayes_study.kit.kit import Kit
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.coding import sound
-from predbayes_study.tables.vectorcells import with_vectors
+from predbayes_study.tables.reading import read_frame
+from predbayes_study.tables.vectors import with_vectors
 from tests.study.cli.consortium import Consortium
 
 SIZE = 12

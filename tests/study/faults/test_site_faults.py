@@ -11,8 +11,8 @@ import pytest
 
 from predbayes.errors import PredbayesError
 from predbayes_study.cli.app import app
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.coding import encode
+from predbayes_study.tables.reading import read_frame
 from tests.study.world import make_world
 
 SITES = ("Alpha", "Beta")

@@ -12,8 +12,8 @@ from predbayes.errors import PlanError
 from predbayes_study.kit.draft import draft, round_outward
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.coding import examine, target_problems
+from predbayes_study.tables.reading import read_frame
 
 NUM_ROWS = 400
 

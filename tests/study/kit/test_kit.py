@@ -15,8 +15,8 @@ from predbayes.errors import PlanError
 from predbayes_study.kit import kit as kit_module
 from predbayes_study.kit.kit import FILES, Kit, Labels, freeze, inputs_digest
 from predbayes_study.plan.schema import Plan
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.coding import code_table, encode
+from predbayes_study.tables.reading import read_frame
 
 NUM_ROWS = 60
 SALT = bytes(range(32))

@@ -11,9 +11,8 @@ import pytest
 
 from predbayes.errors import DataError
 from predbayes_study.plan.schema import Plan
-from predbayes_study.tables.binary import read_binary
-from predbayes_study.tables.form import read_reference
-from predbayes_study.tables.mapping import read_raw, read_site_table
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_binary, read_raw, read_reference
 from predbayes_study.tables.sitefile import FileForm, SiteFile
 from predbayes_study.tables.suggest import suggest
 

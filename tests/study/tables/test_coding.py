@@ -9,7 +9,6 @@ import torch
 
 from predbayes.errors import DataError, PlanError
 from predbayes_study.plan.schema import Category, Number, Plan
-from predbayes_study.tables.cells import code_column, read_frame
 from predbayes_study.tables.coding import (
     Encoder,
     Examined,
@@ -19,7 +18,9 @@ from predbayes_study.tables.coding import (
     examine,
     target_problems,
 )
+from predbayes_study.tables.column import code_column
 from predbayes_study.tables.problem import Kind, Problem
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tasks.numbers import untransform
 
 PLAN = """

@@ -9,8 +9,7 @@ from predbayes.errors import DataError
 from predbayes_study.kit.draft import draft
 from predbayes_study.kit.kit import Kit, freeze
 from predbayes_study.plan.text import dump
-from predbayes_study.tables.cells import read_frame
-from predbayes_study.tables.form import read_reference
+from predbayes_study.tables.reading import read_frame, read_reference
 
 ROWS = pd.DataFrame(
     {

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from predbayes.errors import DataError, PlanError
 from predbayes_study.plan.schema import Plan
 from predbayes_study.tables.coding import code_table, code_targets
-from predbayes_study.tables.mapping import read_site_table, to_number, to_point
+from predbayes_study.tables.column import to_number, to_point
+from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.tables.suggest import suggest
 

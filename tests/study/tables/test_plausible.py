@@ -15,9 +15,9 @@ from predbayes_study.kit.draft import draft
 from predbayes_study.kit.kit import freeze
 from predbayes_study.plan.schema import Number, Plan
 from predbayes_study.plan.text import dump
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.check import site_problems
 from predbayes_study.tables.plausible import target_doubts, unit_doubt
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SiteFile
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "four-hospitals"

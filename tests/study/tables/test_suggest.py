@@ -10,9 +10,10 @@ import pytest
 from predbayes_study.plan.schema import Plan
 from predbayes_study.tables import suggest as module
 from predbayes_study.tables.coding import examine, target_problems
-from predbayes_study.tables.mapping import read_raw, read_site_table
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_raw, sniff
 from predbayes_study.tables.sitefile import FileForm, SiteFile
-from predbayes_study.tables.suggest import sniff, suggest
+from predbayes_study.tables.suggest import suggest
 from predbayes_study.tables.vocabulary import (
     CONCEPTS,
     CONVERSIONS,

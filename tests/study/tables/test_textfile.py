@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from predbayes.errors import DataError
-from predbayes_study.tables.textfile import Remedies, read_csv
+from predbayes_study.tables.reading import Remedies, read_csv
 
 REMEDIES = Remedies("re-encode", "has other marks: split anew", "; look closer")
 

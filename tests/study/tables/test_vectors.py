@@ -16,13 +16,13 @@ from predbayes_study.extras.survey.take import take_survey
 from predbayes_study.kit.review import check
 from predbayes_study.plan.schema import Plan
 from predbayes_study.rules import errors_of
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.check import site_problems
 from predbayes_study.tables.coding import encode, examine
 from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.problem import Kind
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SiteFile
-from predbayes_study.tables.vectorcells import guess_vectors, with_vectors
+from predbayes_study.tables.vectors import guess_vectors, with_vectors
 
 PLAN = """
 format = 1

@@ -62,8 +62,8 @@ def new_plan(
     """Draft a plan from a table; you fill in what no table can tell."""
     from predbayes_study.kit.draft import Unlabelled, draft, study_name
     from predbayes_study.plan.text import dump
-    from predbayes_study.tables.form import read_reference
-    from predbayes_study.tables.vectorcells import guess_vectors
+    from predbayes_study.tables.reading import read_reference
+    from predbayes_study.tables.vectors import guess_vectors
     from predbayes_study.tasks import task_of
 
     if out.exists():

@@ -44,7 +44,7 @@ from predbayes_study.plan.schema import (
     Target,
     refusal,
 )
-from predbayes_study.tables.cells import as_texts, code_column
+from predbayes_study.tables.column import Cells
 from predbayes_study.tables.plausible import correlation as correlate
 
 MAX_CATEGORIES = 20
@@ -118,39 +118,6 @@ class Unlabelled:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """One column of the table."""
-
-    name: str
-    words: tuple[str, ...]  # as text, "" where missing
-    numbers: NDArray[np.float64]  # NaN where missing or not a number
-
-    @property
-    def distinct(self) -> list[str]:
-        return sorted({word for word in self.words if word}, key=_natural)
-
-    @property
-    def num_filled(self) -> int:
-        return sum(word != "" for word in self.words)
-
-    @property
-    def num_readable(self) -> int:
-        return int(np.isfinite(self.numbers).sum())
-
-    @property
-    def is_number(self) -> bool:
-        """True if most cells are numbers; the others may be marks for a missing value."""
-        return 2 * self.num_readable > self.num_filled
-
-    @property
-    def codes(self) -> list[str] | None:
-        """The different values if all are whole numbers; 1.0 is another way to write 1."""
-        values = {word.removesuffix(".0") for word in self.words if word}
-        whole = all(_WHOLE.fullmatch(value) for value in values)
-        return sorted(values, key=int) if whole else None
-
-
 def draft(
     frame: pd.DataFrame,
     *,
@@ -187,8 +154,9 @@ def draft(
         raise PlanError(f"{missing} If no row has a label, say what it is: {how}")
     columns: dict[str, Column] = dict(vectors or {})
     scalars = frame.drop(columns=[name for name in columns if name in frame.columns])
-    cells = {column.name: column for column in _columns(scalars)}
-    labels = cells.setdefault(target, _Cells(target, ("",) * len(frame), _nothing(len(frame))))
+    scalars = scalars.set_axis([str(name) for name in scalars], axis=1)
+    cells = {name: Cells.of(scalars, name) for name in scalars}
+    labels = cells.setdefault(target, Cells(target, pd.Series([""] * len(frame), dtype=object)))
     if event:
         labels, goal, notes = _survival(labels, cells.get(event), frame, event, unlabelled)
         cells[target] = labels
@@ -258,29 +226,50 @@ def round_outward(least: float, greatest: float) -> tuple[float, float]:
     )
 
 
-def _columns(frame: pd.DataFrame) -> Iterable[_Cells]:
-    """All columns, read as numbers by the rules by which a plan's columns are."""
-    names = [str(name) for name in frame.columns]
-    frame = frame.set_axis(names, axis=1)
-    any_number = Number(type="number", missing="impute")
-    for name in names:
-        numbers = code_column(any_number, frame[name]).codes
-        numbers = np.where(np.isfinite(numbers), numbers, np.nan)
-        yield _Cells(name, tuple(as_texts(frame[name])), numbers)
+def _words(column: Cells) -> list[str]:
+    """The different values, in the order of a reader: A2 before A10."""
+
+    def natural(word: str) -> list[tuple[bool, int, str]]:
+        parts = re.split(r"([0-9]+)", word)
+        return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+
+    return sorted(column.counts, key=natural)
 
 
-def _guess(column: _Cells) -> Number | Category | str:
+def _codes(column: Cells) -> list[str] | None:
+    """The different values if all are whole numbers; 1.0 is another way to write 1."""
+    values = {word.removesuffix(".0") for word in column.counts}
+    whole = all(_WHOLE.fullmatch(value) for value in values)
+    return sorted(values, key=int) if whole else None
+
+
+def _num_readable(column: Cells) -> int:
+    return int(np.isfinite(column.numbers).sum())
+
+
+def _is_number(column: Cells) -> bool:
+    """True if most cells are numbers; the others may be marks for a missing value."""
+    return 2 * _num_readable(column) > column.num_filled
+
+
+def _by_row(column: Cells) -> list[str]:
+    """The text of each row."""
+    texts, places = column.distinct
+    return [texts[place] for place in places]
+
+
+def _guess(column: Cells) -> Number | Category | str:
     """What a column is, or why it is left out."""
-    distinct = column.distinct
+    distinct = _words(column)
     if not column.name:
         return "it has no name"
     if len(distinct) < 2:
         return "the same in every row" if distinct else "it has no value"
     if unseen := _unseen(column):
         return unseen
-    missing: Missing = "flag" if column.num_filled < len(column.words) else "impute"
-    if column.is_number:
-        codes = column.codes
+    missing: Missing = "flag" if column.num_filled < len(column.series) else "impute"
+    if _is_number(column):
+        codes = _codes(column)
         if codes is not None and len(codes) < 2:  # 1 and 1.0
             return "the same in every row"
         if codes is not None and len(codes) <= _MAX_CODES:
@@ -296,7 +285,7 @@ def _guess(column: _Cells) -> Number | Category | str:
 
 
 def _with_trend(
-    guess: Number | Category, column: _Cells, goal: Target, labels: _Cells
+    guess: Number | Category, column: Cells, goal: Target, labels: Cells
 ) -> Number | Category:
     """A number with its correlation with the target, or the second class; one digit will do."""
     if not isinstance(guess, Number) or labels.num_filled < MIN_TOLD or len(goal.classes or ()) > 2:
@@ -307,17 +296,17 @@ def _with_trend(
     return guess.model_copy(update={"trend": trend}) if abs(trend) >= MIN_TREND else guess
 
 
-def _second(goal: Target, labels: _Cells) -> NDArray[np.float64]:
+def _second(goal: Target, labels: Cells) -> NDArray[np.float64]:
     """The target as a number: 0 and 1 for two classes."""
     if goal.classes is None:
         return labels.numbers
     codes = dict(zip(goal.classes, (0.0, 1.0), strict=True))
     # Of numbers 1 and 1.0 are the same class.
-    words = (word if word in codes else word.removesuffix(".0") for word in labels.words)
+    words = (word if word in codes else word.removesuffix(".0") for word in _by_row(labels))
     return np.array([codes.get(word, np.nan) for word in words])
 
 
-def _with_share(goal: Target, labels: _Cells) -> Target:
+def _with_share(goal: Target, labels: Cells) -> Target:
     """Two classes with the share of the second, in hundredths, where it says something."""
     if len(goal.classes or ()) != 2 or labels.num_filled < MIN_TOLD:
         return goal
@@ -325,19 +314,19 @@ def _with_share(goal: Target, labels: _Cells) -> Target:
     return goal.model_copy(update={"share": min(max(share, 0.01), 0.99)})
 
 
-def _unseen(column: _Cells) -> str:
+def _unseen(column: Cells) -> str:
     """Why a plan cannot have the column's name, or its words if they are categories."""
-    few = not column.is_number and len(column.distinct) <= MAX_CATEGORIES
+    few = not _is_number(column) and len(_words(column)) <= MAX_CATEGORIES
     try:
         require_printable(column.name)
-        for word in column.distinct if few else ():
+        for word in _words(column) if few else ():
             require_printable(word)
     except TextError as error:
         return f"its name, or a word in it, {error}"
     return ""
 
 
-def _range(column: _Cells) -> tuple[float, float] | None:
+def _range(column: Cells) -> tuple[float, float] | None:
     """Half as wide again on both sides, but for a sign that no value has."""
     least, greatest = float(np.nanmin(column.numbers)), float(np.nanmax(column.numbers))
     if not least < greatest:
@@ -349,20 +338,21 @@ def _range(column: _Cells) -> tuple[float, float] | None:
     return round_outward(*ends)
 
 
-def _is_counter(column: _Cells) -> bool:
+def _is_counter(column: Cells) -> bool:
     """Whether the numbers go up by one from row to row."""
-    return len(column.words) > _MAX_CODES + 1 and bool((np.diff(column.numbers) == 1).all())
+    return len(column.series) > _MAX_CODES + 1 and bool((np.diff(column.numbers) == 1).all())
 
 
-def _target(cells: _Cells) -> tuple[Target, list[str]]:
-    distinct = cells.distinct if cells.codes is None else cells.codes
+def _target(cells: Cells) -> tuple[Target, list[str]]:
+    codes = _codes(cells)
+    distinct = codes or _words(cells)
     if len(distinct) < 2:
         what = "is the same in every row" if distinct else "has no labels"
         raise PlanError(f"the target {cells.name!r} {what}")
     if unseen := _unseen(cells):
         raise PlanError(f"the target {cells.name!r}: {unseen}")
-    few = cells.codes is not None and len(distinct) <= _MAX_NUMBER_CLASSES
-    if cells.is_number and not few:
+    few = codes is not None and len(distinct) <= _MAX_NUMBER_CLASSES
+    if _is_number(cells) and not few:
         doubt = _unreadable(cells)
         return Target(name=cells.name, task="regression"), [doubt] if doubt else []
     if len(distinct) > MAX_CLASSES:
@@ -382,12 +372,12 @@ _EVENT_WORDS = frozenset({"dead", "death", "deceased", "died", "event", "true", 
 
 
 def _survival(
-    times: _Cells,
-    events: _Cells | None,
+    times: Cells,
+    events: Cells | None,
     frame: pd.DataFrame,
     name: str,
     unlabelled: Unlabelled | None,
-) -> tuple[_Cells, Target, list[str]]:
+) -> tuple[Cells, Target, list[str]]:
     """The times of rows of which the event is known, what the target is, and what to look at."""
     if unlabelled is not None:
         raise PlanError(
@@ -397,7 +387,7 @@ def _survival(
         )
     if events is None:
         raise PlanError(f"--event: {no_such('column', name, map(str, frame.columns))}")
-    codes = events.distinct if events.codes is None else events.codes
+    codes = _codes(events) or _words(events)
     if len(codes) != 2:
         raise PlanError(
             f"--event {name}: has {len(codes)} different values, and must have two: one for rows "
@@ -406,19 +396,15 @@ def _survival(
     # Numbers stay in their order: 0 and 1, and 1 and 2, both have the event last.
     codes = sorted(codes, key=lambda word: word.strip().casefold() in _EVENT_WORDS)
     words = dict(zip(codes, (False, True), strict=True))
-    plain = [w if w in words else w.removesuffix(".0") for w in events.words]
+    plain = [w if w in words else w.removesuffix(".0") for w in _by_row(events)]
     happened = np.array([words.get(word, False) for word in plain])
-    known = np.array([word != "" for word in events.words])
+    known = np.array([word != "" for word in _by_row(events)])
     if bool((times.numbers < 0).any()):
         raise PlanError(f"the target {times.name!r} has negative times")
     ends = interval_ends(times.numbers[happened & np.isfinite(times.numbers)])
     if len(ends) < 2:
         raise PlanError(f"the target {times.name!r} has too few events for intervals")
-    labels = _Cells(
-        times.name,
-        tuple(word if ok else "" for word, ok in zip(times.words, known, strict=True)),
-        np.where(known, times.numbers, np.nan),
-    )
+    labels = Cells(times.name, times.series.where(known))
     goal = Target(
         name=times.name, task="survival", event=name, codes=(codes[0], codes[1]), times=ends
     )
@@ -445,7 +431,7 @@ def interval_ends(times: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(end for end in rounded if end > 0)
 
 
-def _untold(cells: _Cells, unlabelled: Unlabelled) -> tuple[Target, list[str]]:
+def _untold(cells: Cells, unlabelled: Unlabelled) -> tuple[Target, list[str]]:
     """The target as its author says it is."""
     if cells.num_filled:
         raise PlanError(
@@ -453,10 +439,6 @@ def _untold(cells: _Cells, unlabelled: Unlabelled) -> tuple[Target, list[str]]:
             "--centre and --scale, which are for rows without any"
         )
     return unlabelled.target(cells.name), []
-
-
-def _nothing(num_rows: int) -> NDArray[np.float64]:
-    return np.full(num_rows, np.nan)
 
 
 def _reference(
@@ -480,7 +462,7 @@ def _reference(
     )
 
 
-def _doubts(column: _Cells, guess: Number | Category, target: _Cells) -> list[str]:
+def _doubts(column: Cells, guess: Number | Category, target: Cells) -> list[str]:
     """What may be wrong with a guess."""
     doubts = []
     if isinstance(guess, Number) and (doubt := _unreadable(column)):
@@ -500,12 +482,12 @@ def _doubts(column: _Cells, guess: Number | Category, target: _Cells) -> list[st
     return doubts
 
 
-def _perhaps_codes(columns: Iterable[_Cells]) -> list[str]:
+def _perhaps_codes(columns: Iterable[Cells]) -> list[str]:
     """One note on all numbers that may stand for words."""
     names = [
         column.name
         for column in columns
-        if (codes := column.codes) is not None and len(codes) <= _MAX_NUMBER_CLASSES
+        if (codes := _codes(column)) is not None and len(codes) <= _MAX_NUMBER_CLASSES
     ]
     if not names:
         return []
@@ -516,8 +498,8 @@ def _perhaps_codes(columns: Iterable[_Cells]) -> list[str]:
     ]
 
 
-def _unreadable(column: _Cells) -> str:
-    count = column.num_filled - column.num_readable
+def _unreadable(column: Cells) -> str:
+    count = column.num_filled - _num_readable(column)
     if not count:
         return ""
     cells = "1 cell is no number" if count == 1 else f"{count} cells are no numbers"
@@ -555,9 +537,3 @@ def _to_fill_in(plan: Plan) -> list[str]:
 
 def _trend(column: Column) -> float | None:
     return column.trend if isinstance(column, Number) else None
-
-
-def _natural(word: str) -> list[tuple[bool, int, str]]:
-    """Words in the order of a reader: A2 before A10."""
-    parts = re.split(r"([0-9]+)", word)
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]

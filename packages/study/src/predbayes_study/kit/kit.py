@@ -65,11 +65,9 @@ from predbayes_study.plan.schema import (
 )
 from predbayes_study.plan.software import software_digest
 from predbayes_study.plan.text import dump
-from predbayes_study.tables.cells import read_frame
-from predbayes_study.tables.coding import Encoder, Examined, code_targets, sound
-from predbayes_study.tables.textfile import from_csv, to_csv
-from predbayes_study.tables.vectorcells import kit_vectors
-from predbayes_study.tables.vectors import moments
+from predbayes_study.tables.coding import Encoder, Examined, code_targets, moments, sound
+from predbayes_study.tables.reading import from_csv, read_frame, to_csv
+from predbayes_study.tables.vectors import kit_vectors
 from predbayes_study.tasks import task_of
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
 from predbayes_study.trust.statement import KIT_SIGNATURE, FilesStatement, Signed

@@ -29,14 +29,9 @@ from predbayes_study.plan.networks import Installed, require_agreed
 from predbayes_study.plan.schema import MOST_MEMORY, Category, FrozenNetwork, Number, Plan
 from predbayes_study.plan.sizes import step_problems, training_gigabytes, upload_bytes
 from predbayes_study.rules import Finding, error, errors_of, warning
-from predbayes_study.tables.coding import (
-    Examined,
-    code_targets,
-    examine,
-    target_problems,
-)
-from predbayes_study.tables.form import read_reference
-from predbayes_study.tables.vectorcells import with_vectors
+from predbayes_study.tables.coding import Examined, code_targets, examine, target_problems
+from predbayes_study.tables.reading import read_reference
+from predbayes_study.tables.vectors import with_vectors
 from predbayes_study.tasks import task_of
 from predbayes_study.wording import bytes_readable
 

@@ -55,7 +55,7 @@ from predbayes_study.result.schema import (
     Scores,
     SiteResult,
 )
-from predbayes_study.tables.vectorcells import vector_words
+from predbayes_study.tables.vectors import vector_words
 from predbayes_study.tasks.numbers import target_units
 from predbayes_study.wording import counted, decimals, plain
 

@@ -18,11 +18,10 @@ from predbayes_study.result.model import model_folder
 from predbayes_study.result.promises import promised
 from predbayes_study.result.signed import adoption_of, load_signed, signed_result
 from predbayes_study.site.site import Site, require_place
-from predbayes_study.tables.cells import read_frame
 from predbayes_study.tables.coding import Encoder, sound
-from predbayes_study.tables.mapping import read_raw, read_site_table
-from predbayes_study.tables.textfile import to_csv
-from predbayes_study.tables.vectorcells import with_vectors
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.reading import read_frame, read_raw, to_csv
+from predbayes_study.tables.vectors import with_vectors
 from predbayes_study.trust.signing import PublicKey
 
 _ROW = "row"

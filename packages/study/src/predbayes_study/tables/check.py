@@ -20,26 +20,15 @@ from predbayes.errors import DataError
 from predbayes_study.plan.schema import Category, Column, Number, Plan
 from predbayes_study.plan.text import assignments
 from predbayes_study.rules import Finding, error, errors_of, warning
-from predbayes_study.tables.coding import (
-    Examined,
-    code_targets,
-    examine,
-    target_problems,
-)
-from predbayes_study.tables.mapping import (
-    PATIENT,
-    entry_problems,
-    key_of,
-    read_raw,
-    stores_of,
-    translate,
-)
+from predbayes_study.tables.coding import Examined, code_targets, examine, moments, target_problems
+from predbayes_study.tables.column import Cells, key_of
+from predbayes_study.tables.mapping import PATIENT, entry_problems, stores_of, translate
 from predbayes_study.tables.plausible import Array, target_doubts, unit_doubt
 from predbayes_study.tables.problem import Kind, Problem, least_cell, listed, stepped
+from predbayes_study.tables.reading import read_raw
 from predbayes_study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
-from predbayes_study.tables.suggest import Cells, assign, common_codes, propose
-from predbayes_study.tables.vectorcells import with_vectors
-from predbayes_study.tables.vectors import moments
+from predbayes_study.tables.suggest import assign, common_codes, propose
+from predbayes_study.tables.vectors import with_vectors
 from predbayes_study.tasks import task_of
 from predbayes_study.tasks.numbers import target_units
 from predbayes_study.wording import counted

@@ -21,34 +21,18 @@ import pandas as pd
 from predbayes.errors import DataError, no_such
 from predbayes.progress import each_column
 from predbayes_study.plan.schema import Column, Number, Plan
-from predbayes_study.tables.binary import BINARY, read_binary
-from predbayes_study.tables.cells import NUMBER, as_texts, read_frame
+from predbayes_study.tables.column import key_of, to_number, to_point
 from predbayes_study.tables.problem import Kind, Problem, least_cell
-from predbayes_study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
-from predbayes_study.tables.textfile import Remedies, read_csv, require_distinct
-from predbayes_study.tables.vectorcells import is_vector, with_vectors
+from predbayes_study.tables.reading import read_raw
+from predbayes_study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
+from predbayes_study.tables.vectors import with_vectors
 from predbayes_study.tables.vocabulary import NUMBER_CODES, normal_unit
-
-SUFFIXES = (".csv", ".tsv", ".txt")
-"""Of tables that are text."""
 
 PATIENT = "\n"
 """Name of the column that says whose row it is; no plan can have such a name."""
 
-_DESCRIBE = Remedies(
-    encoding=(
-        f'write encoding, such as "cp1252", under [file] in {SITE_FILE}, or let `--suggest` find it'
-    ),
-    delimiter=(
-        f"has another delimiter: write it under [file] in {SITE_FILE}, or let `--suggest` find it"
-    ),
-    ragged=f"; look at the delimiter in {SITE_FILE}",
-)
 _LIMIT = re.compile(r"([<>≤≥])=?\s*(\S+)")
 _DAYS = {"years": 365.25, "months": 365.25 / 12, "h": 1 / 24}  # in one unit; else days
-_COMMA_NUMBER = re.compile(
-    r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3}){2,}", re.ASCII
-)
 
 
 def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = True) -> pd.DataFrame:
@@ -66,33 +50,6 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
     return with_vectors(plan, frame, path, stores_of(plan, site))
-
-
-def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
-    """Read the file as it is: stripped text, empty where missing, by line."""
-    match path.suffix.lower():
-        case ".parquet":
-            frame = _as_text(read_frame(path), form.decimal)
-        case suffix if suffix in SUFFIXES:
-            frame = read_csv(
-                path,
-                _DESCRIBE,
-                delimiter=form.delimiter,
-                encoding=form.encoding,
-                blank_rows=False,  # spreadsheets leave lines of delimiters
-                skip=form.skip,
-            )
-        case suffix if suffix in BINARY:
-            frame = read_binary(path, decimal=form.decimal, skip=form.skip)
-        case suffix:
-            raise DataError(
-                f"{path.name}: {suffix or 'a file without a suffix'} is not read; save the table "
-                "as .csv, .xlsx, .sav, .dta, .sas7bdat or .parquet"
-            )
-    if frame.empty:
-        raise DataError(f"{path.name} has no rows")
-    _require_names(path, frame)
-    return frame
 
 
 def translate(
@@ -205,61 +162,6 @@ def _times(
     return times
 
 
-def to_point(text: str, decimal: str) -> str | None:
-    """Return a number with a decimal point; None if it could be read in two ways.
-
-    What is no number stays as it is: whoever reads it next says so.
-
-    Examples:
-        >>> to_point("1.234,5", ","), to_point("12", ","), to_point("leer", ",")
-        ('1234.5', '12', 'leer')
-        >>> to_point("1.234", ",") is None
-        True
-    """
-    if decimal == ".":
-        return text
-    if _COMMA_NUMBER.fullmatch(text):
-        return text.replace(".", "").replace(",", ".")
-    return None if "." in text and NUMBER.fullmatch(text) else text
-
-
-def to_number(text: str, decimal: str = ".") -> float | None:
-    """Return the number that a cell is, if it is one."""
-    pointed = to_point(text, decimal)
-    if pointed is None or not NUMBER.fullmatch(pointed):
-        return None
-    return float(pointed)
-
-
-def key_of(text: str, decimal: str = ".", *, is_number: bool = False) -> str:
-    """Return one key for all ways to write a code: 0 is 0.0, and in words 1 is 1.0.
-
-    Examples:
-        >>> key_of("1.0"), key_of("-9,00", ","), key_of("1.50"), key_of("01")
-        ('1', '-9', '1.50', '01')
-        >>> key_of("1.50", is_number=True), key_of("leer", is_number=True)
-        ('1.5', 'leer')
-    """
-    if is_number:
-        number = to_number(text, decimal)
-        return text if number is None else f"{number + 0.0:.15g}"  # -0 is 0
-    whole = re.fullmatch(rf"([+-]?\d+){re.escape(decimal)}0+", text, re.ASCII)
-    return whole.group(1) if whole else text
-
-
-def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
-    """A typed table as text, its numbers with the decimal mark that the rest is told."""
-    columns = {}
-    for name in each_column(frame.columns, "reading"):
-        # Text, numbers and days are known at once; of lists alone it takes a look at each cell.
-        if pd.api.types.infer_dtype(frame[name]) == "mixed" and frame[name].map(is_vector).any():
-            columns[str(name)] = list(frame[name])
-            continue
-        texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])
-        columns[str(name)] = [t.replace(".", decimal) for t in texts] if is_float else texts
-    return pd.DataFrame(columns, index=frame.index, dtype=object)
-
-
 def _cell_change(entry: SiteColumn, site: SiteFile, column: Column) -> Callable[[str], str | None]:
     """What becomes of one cell; None is a number that could be read in two ways."""
     decimal, is_number = site.file.decimal, isinstance(column, Number)
@@ -295,15 +197,3 @@ def _cell_change(entry: SiteColumn, site: SiteFile, column: Column) -> Callable[
 def _is_outside(number: float, column: Column) -> bool:
     limits = column.range if isinstance(column, Number) else None
     return limits is not None and not limits[0] <= number <= limits[1]
-
-
-def _require_names(path: Path, frame: pd.DataFrame) -> None:
-    """The first line has names. If it is a row its words are cells, and must not be repeated."""
-    names = [str(name) for name in frame.columns]
-    numbers = sum(to_number(name, mark) is not None for name in names for mark in ".,") / 2
-    below = sum((frame.iloc[:, i] == name).any() for i, name in enumerate(names) if name)
-    if 2 * max(numbers, below) >= len(names):
-        raise DataError(
-            f"{path.name}: the first line looks like a row; it must have the names of the columns"
-        )
-    require_distinct(path, [name or object() for name in names])  # one without is like no other

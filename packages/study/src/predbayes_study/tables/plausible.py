@@ -35,7 +35,6 @@ from predbayes_study.tables.vocabulary import (
     conversions,
     normal_unit,
 )
-from predbayes_study.tasks import task_of
 from predbayes_study.wording import six_digits
 
 Array = np.ndarray[Any, Any]
@@ -113,6 +112,8 @@ def target_doubts(plan: Plan, codes: Array, targets: Array) -> Iterator[str]:
         codes: (N, columns) of the site's table.
         targets: (N,) classes, or numbers.
     """
+    from predbayes_study.tasks import task_of  # a survey looks at units without torch
+
     name, known = plan.target.name, np.isfinite(targets)
     if not task_of(plan).has_trend or known.sum() < MIN_VALUES:
         return

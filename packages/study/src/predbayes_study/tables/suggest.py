@@ -22,23 +22,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import tomlkit
 from numpy.typing import NDArray
 
 from predbayes.errors import PlanError
 from predbayes_study.plan.schema import Category, Number, Plan
 from predbayes_study.plan.text import assignments, toml_value
-from predbayes_study.tables.form import sniff
-from predbayes_study.tables.mapping import is_limit, key_of, read_raw, to_number
+from predbayes_study.tables.column import Cells, key_of
+from predbayes_study.tables.mapping import is_limit
 from predbayes_study.tables.problem import least_cell
+from predbayes_study.tables.reading import read_raw, sniff
 from predbayes_study.tables.sitefile import FileForm, SiteColumn, SiteFile
-from predbayes_study.tables.vectorcells import vector_words
+from predbayes_study.tables.vectors import vector_words
 from predbayes_study.tables.vocabulary import (
     MISSING_WORDS,
     NUMBER_CODES,
@@ -81,55 +81,6 @@ class Suggestion:
     sitefile_text: str
     notes: tuple[str, ...]
     lines: tuple[int, ...]  # of the text, one for each note; 0 where a note is about none
-
-
-@dataclass(frozen=True)
-class Cells:
-    """One column of the site, as values with their numbers of rows."""
-
-    name: str
-    counts: Mapping[str, int]  # of stripped texts; empty cells are left out
-    decimal: str
-
-    @classmethod
-    def of(cls, raw: pd.DataFrame, name: str, decimal: str) -> Cells:
-        """Count the values of a column of a table that `read_raw` gave."""
-        counts = Counter(text for text in raw[name] if text)
-        return cls(name, counts, decimal)
-
-    @classmethod
-    def of_all(cls, raw: pd.DataFrame, decimal: str) -> list[Cells]:
-        """Return all columns that have a name."""
-        return [cls.of(raw, str(name), decimal) for name in raw.columns if name]
-
-    @cached_property
-    def num_filled(self) -> int:
-        """Cells that are neither empty nor a word for missing."""
-        return sum(n for text, n in self.counts.items() if text.lower() not in MISSING_WORDS)
-
-    @cached_property
-    def numbers(self) -> dict[float, int]:
-        """The numbers among them."""
-        numbers: Counter[float] = Counter()
-        for text, count in self.counts.items():
-            number = to_number(text, self.decimal)
-            if number is not None:
-                numbers[number] += count
-        return dict(numbers)
-
-    @cached_property
-    def words(self) -> dict[str, int]:
-        """All values but words for missing; whole numbers in one spelling."""
-        words: Counter[str] = Counter()
-        for text, count in self.counts.items():
-            if text.lower() not in MISSING_WORDS:
-                words[key_of(text, self.decimal)] += count
-        return dict(words)
-
-    @cached_property
-    def no_numbers(self) -> dict[str, int]:
-        """Those values that are no numbers."""
-        return {w: n for w, n in self.words.items() if to_number(w, self.decimal) is None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +306,8 @@ def propose(plan: Plan, ours: str, cells: Cells) -> Proposal:
 
 
 def _propose_number(ours: str, column: Number, cells: Cells, min_cell: int) -> Proposal:
-    values = np.array(list(cells.numbers), dtype=np.float64)
-    rows = np.array(list(cells.numbers.values()), dtype=np.float64)
+    values = np.array(list(cells.number_counts), dtype=np.float64)
+    rows = np.array(list(cells.number_counts.values()), dtype=np.float64)
     is_code = np.isin(values, list(NUMBER_CODES))
     if is_code.all():
         is_code = np.zeros(len(values), dtype=bool)
@@ -388,7 +339,7 @@ def _propose_number(ours: str, column: Number, cells: Cells, min_cell: int) -> P
         advice = "add them to missing if they mean that"
         checks.append(_told(words, frequent, "no number", advice))
     kept = ~named
-    num_left = cells.num_filled - float(rows[named].sum()) - sum(limits.values())
+    num_left = cells.num_known - float(rows[named].sum()) - sum(limits.values())
     fit = _fit(column, converted[kept], rows[kept], num_left)
     entry = SiteColumn(
         column=cells.name,
@@ -473,7 +424,7 @@ def _propose_words(column: Category, cells: Cells, min_cell: int) -> Proposal:
     known = {key_of(word) for word in column.categories}
     recode: dict[str, str] = {}
     checks: dict[str, None] = {}  # in order, each once
-    unknown = {word: count for word, count in cells.words.items() if word not in known}
+    unknown = {word: count for word, count in cells.known.items() if word not in known}
     missing = tuple(w for w in unknown if w in _CODE_WORDS and unknown[w] >= min_cell)
     for word, count in sorted(unknown.items()):
         same = same_word(word, column.categories) if count >= min_cell else None
@@ -489,7 +440,7 @@ def _propose_words(column: Category, cells: Cells, min_cell: int) -> Proposal:
         advice = "they become other" if column.other else "recode them, or add them to missing"
         checks[_told(left, frequent, "not in the plan", advice)] = None
     entry = SiteColumn(column=cells.name, recode=recode, missing=missing)
-    fit = 1 - sum(left.values()) / cells.num_filled if cells.num_filled else 0.0
+    fit = 1 - sum(left.values()) / cells.num_known if cells.num_known else 0.0
     return Proposal(entry, tuple(checks), fit, frequent)
 
 

@@ -1,105 +1,216 @@
-"""Vectors of a column, read and checked: all rows of it in one tensor.
+"""Cells that are vectors, one for each row: where each vector is. Nothing is read yet.
 
-A vector is checked as a number is: by row, and no message repeats any of it. All rows together are
-one tensor (N, size) in float32.
+A table has them in one of two ways:
+
+    lists      a column of lists in a Parquet file
+    a store    a file beside the table: NAME.npy, or an array NAME in TABLE.npz or
+               TABLE.safetensors, or what `site.toml` says. Its first axis is the rows. A column
+               NAME of the table has numbers of its rows, from 0; without one rows go in order
+
+This is the part that needs no torch; `coding` reads them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
+import pandas as pd
+from safetensors import SafetensorError, safe_open
 
-from predbayes.spill import blocks, room, row_bytes
-from predbayes_study.plan.schema import Vector
-from predbayes_study.tables.cells import MAX_CLIPPED, Masks, Outside
-from predbayes_study.tables.problem import Kind
-from predbayes_study.tables.vectorcells import DAMAGED, Array, StoredVector, is_vector
+from predbayes.errors import DataError
+from predbayes_study.plan.schema import Plan, Vector
 
-_FAULTS = (Kind.NO_VECTOR, Kind.SIZE, Kind.UNREADABLE)
+Array = np.ndarray[Any, Any]
+DAMAGED = (OSError, ValueError, SyntaxError, SafetensorError)
+"""What readers of arrays raise."""
+
+STORES = (".npy", ".npz", ".safetensors")
+_MOST_DIGITS = 18  # of a row's number
 
 
-def read_vectors(
-    column: Vector, cells: Sequence[Any], outside: Outside
-) -> tuple[Tensor, Masks, Masks]:
-    """Read the vectors of a column: all rows in one tensor, which have a fault, and which are odd.
+class Store(Protocol):
+    """Vectors by row."""
 
-    Rows that are missing or have a fault are zeros.
+    def __getitem__(self, row: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredVector:
+    """A cell whose vector is a row of a store."""
+
+    store: Store
+    row: int
+
+    def read(self) -> Array:
+        """Return the vector."""
+        return np.asarray(self.store[self.row])
+
+
+def with_vectors(
+    plan: Plan, frame: pd.DataFrame, path: Path, stated: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Return a table whose cells of vectors are ready to be read.
+
+    Args:
+        plan: What columns there are.
+        frame: The table.
+        path: Its file; stores are looked for beside it.
+        stated: Files of stores by column, where the site says so.
     """
-    rows = room((len(cells), column.size))
-    found = {kind: np.zeros(len(cells), bool) for kind in (*_FAULTS, Kind.OUTSIDE)}
-    for part in blocks(len(cells), row_bytes(rows)):
-        together = _stored_together(cells[part])
-        if together is not None and together.shape[1:] == (column.size,):
-            _fill(column, together, rows[part], {kind: of[part] for kind, of in found.items()})
+    for name in plan.vectors:
+        file, store = _store(path, name, (stated or {}).get(name, ""))
+        if store is not None:
+            cells = _stored(name, frame, file, store)
+            frame = frame.assign(**{name: pd.Series(cells, frame.index, object)})
+    return frame
+
+
+def kit_vectors(plan: Plan, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return the reference rows of a kit with their vectors, which are in one file.
+
+    The author of the kit may have named any file of this computer in a cell: none is opened.
+    """
+    for name, column in plan.vectors.items():
+        try:
+            with safe_open(path, "np") as file:
+                held = file.get_slice(name)
+                shape, kind = tuple(held.get_shape()), held.get_dtype()
+        except DAMAGED as error:
+            raise DataError(f"{path.name} does not hold the vectors of {name}") from error
+        if (shape, kind) != ((len(frame), column.size), "F32") or name not in frame.columns:
+            raise DataError(f"{path.name}: the vectors of {name} are not those of the rows")
+        cells = _stored(name, frame, path, _open(path, name))
+        frame = frame.assign(**{name: pd.Series(cells, frame.index, object)})
+    return frame
+
+
+def vector_words(column: Vector) -> str:
+    """Say what a vector must be.
+
+    Examples:
+        >>> vector_words(Vector(type="vector", size=512))
+        'vectors of 512 numbers'
+    """
+    return f"vectors of {column.size:,} numbers"
+
+
+def is_vector(cell: Any) -> bool:
+    """Return whether a cell is a vector, and not text."""
+    return isinstance(cell, StoredVector)
+
+
+def holds_vectors(cells: pd.Series) -> bool:
+    """Return whether a column of a table has vectors; text, numbers and days are known at once."""
+    return pd.api.types.infer_dtype(cells) == "mixed" and any(map(is_vector, cells))
+
+
+def vector_cells(lists: pd.Series) -> pd.Series:
+    """Return a column of lists as cells with vectors; where there is no list they are empty."""
+    arrays = [None if value is None else np.asarray(value) for value in lists]
+    cells = ["" if array is None else StoredVector(arrays, row) for row, array in enumerate(arrays)]
+    return pd.Series(cells, lists.index, object, lists.name)
+
+
+def guess_vectors(frame: pd.DataFrame, path: Path) -> dict[str, Vector]:
+    """Return the columns of vectors that a table has, or files beside it."""
+    found: dict[str, Vector] = {}
+    for name in map(str, frame.columns):
+        cells = [cell for cell in frame[name] if is_vector(cell) or str(cell).strip()]
+        if cells and is_vector(cells[0]):
+            found[name] = Vector(type="vector", size=max(1, np.size(cells[0].read())))
+    held = [path.with_suffix(suffix) for suffix in STORES[1:]]
+    beside = [name for file in held if file.is_file() for name in _names(file)]
+    for name in (*beside, *(file.stem for file in sorted(path.parent.glob("*.npy")))):
+        file, store = _store(path, name, "")
+        if store is None or (name not in frame.columns and _length(store) != len(frame)):
             continue
-        for row in range(part.start, part.stop):
-            if not (isinstance(cells[row], str) and not cells[row]):
-                one = slice(row, row + 1)
-                own = {kind: of[one] for kind, of in found.items()}
-                _fill(column, _read(cells[row]), rows[one], own)
-    beyond = found.pop(Kind.OUTSIDE)
-    told = {Kind.OUTSIDE: beyond}
-    many = beyond.sum() > MAX_CLIPPED * len(cells)
-    if outside == "refuse" or (outside == "clip few" and many):
-        return rows, found | told, {}
-    return rows, found, told
+        if len(shape := _shape(store)) != 2:
+            raise DataError(
+                f"{file.name}: {name} has {len(shape)} axes, but vectors have two, rows and "
+                "numbers. Save a vector for each row."
+            )
+        found[name] = Vector(type="vector", size=shape[1])
+    return found
 
 
-def _stored_together(cells: Sequence[Any]) -> Array | None:
-    """The vectors of cells that are rows of one store, in order: read at once."""
-    first = cells[0]
-    if not all(isinstance(cell, StoredVector) for cell in cells) or isinstance(first.store, list):
-        return None
-    are_next = (c.store is first.store and c.row == first.row + n for n, c in enumerate(cells))
-    if not all(are_next):
-        return None
-    return np.asarray(first.store[first.row : first.row + len(cells)])
+# Stores
 
 
-def _read(cell: Any) -> Array | None:
-    """The vector of one cell, as a batch of one; None if there is none."""
+def _store(path: Path, name: str, stated: str) -> tuple[Path, Store | None]:
+    """The store of a column, if there is one, and its file."""
+    if stated:
+        file = path.parent / stated
+        return file, _open(file, name)
+    beside = [path.with_name(f"{name}.npy"), *(path.with_suffix(suffix) for suffix in STORES[1:])]
+    for file in beside:
+        if file.is_file() and (file.suffix == ".npy" or name in _names(file)):
+            return file, _open(file, name)
+    return path, None
+
+
+def _names(file: Path) -> list[str]:
+    """Names of the arrays in a file."""
+    with contextlib.suppress(*DAMAGED):
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as arrays:
+                return list(arrays.files)
+        with safe_open(file, "np") as opened:
+            return list(opened.keys())
+    raise DataError(f"{file.name} is no file of arrays that can be read")
+
+
+def _open(file: Path, name: str) -> Store:
+    """The vectors of a column by row; nothing is read yet, except an .npz, which is read whole."""
     try:
-        return cell.read()[None] if is_vector(cell) else None
-    except DAMAGED:
-        return None
+        match file.suffix.lower():
+            case ".npy":
+                store: Store = np.load(file, mmap_mode="r", allow_pickle=False)
+            case ".npz":
+                with np.load(file, allow_pickle=False) as arrays:
+                    store = arrays[name]
+            case ".safetensors":
+                store = safe_open(file, "np").get_slice(name)  # type: ignore[no-untyped-call]
+            case suffix:
+                raise DataError(
+                    f"{file.name}: {suffix or 'a file without a suffix'} is not read; save "
+                    "vectors as .npy, .npz or .safetensors"
+                )
+    except (*DAMAGED, KeyError) as error:
+        raise DataError(f"{file.name} has no arrays of {name} that can be read") from error
+    return store
 
 
-def _fill(column: Vector, batch: Array | None, rows: Tensor, found: Masks) -> None:
-    """Put a batch of vectors into rows, clipped to their range; note what is wrong with which."""
-    if batch is None or batch.dtype.kind not in "fiub":
-        found[Kind.NO_VECTOR][:] = True
-    elif batch.shape[1:] != (column.size,):
-        found[Kind.SIZE][:] = True
-    else:
-        numbers = _tensor(batch).float()
-        finite = numbers.isfinite().all(1)
-        found[Kind.UNREADABLE][:] = ~finite.numpy()
-        known = numbers[finite]
-        rows[finite] = known if column.range is None else known.clip(*column.range)
-        if column.range is not None:
-            found[Kind.OUTSIDE][:] = (finite & (rows != numbers).any(1)).numpy()
+def _shape(store: Any) -> tuple[int, ...]:
+    return tuple(store.get_shape() if hasattr(store, "get_shape") else store.shape)
 
 
-def _tensor(array: Array) -> Tensor:
-    """Return a tensor of an array that is only read."""
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    known = native if native.dtype.kind != "u" or native.itemsize == 1 else native.astype(np.int64)
-    return torch.from_numpy(known if known.flags.writeable else known.copy())
+def _length(store: Any) -> int:
+    return next(iter(_shape(store)), 0)
 
 
-def moments(vectors: Tensor | None) -> tuple[float, float] | None:
-    """Return mean and standard deviation of all numbers of a column; None if it has none."""
-    if vectors is None or not vectors.numel():
-        return None
-    total, squares = 0.0, 0.0
-    for part in blocks(len(vectors), row_bytes(vectors)):
-        numbers = vectors[part].double().flatten()
-        total += float(numbers.sum())
-        squares += float(numbers.square().sum())
-    mean = total / vectors.numel()
-    return mean, math.sqrt(max(squares / vectors.numel() - mean**2, 0.0))
+def _stored(name: str, frame: pd.DataFrame, file: Path, store: Store) -> list[Any]:
+    """Cells of a column, by its row numbers of a store, or in order."""
+    length = _length(store)
+    if name not in frame.columns:
+        if length != len(frame):
+            raise DataError(
+                f"{file.name} has {length:,} rows, the table {len(frame):,}; give the table a "
+                f"column {name} with each row's number in {file.name}, from 0"
+            )
+        return [StoredVector(store, row) for row in range(length)]
+    numbers = ((cell, _whole(cell)) for cell in frame[name])
+    return [
+        StoredVector(store, number) if number is not None and number < length else cell
+        for cell, number in numbers
+    ]
+
+
+def _whole(cell: Any) -> int | None:
+    text = str(cell).strip().removesuffix(".0")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number else None

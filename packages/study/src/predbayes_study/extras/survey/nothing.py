@@ -37,7 +37,7 @@ from predbayes_study.result.schema import Result
 from predbayes_study.site.adopt import adopt
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.rows import SiteRows
-from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.trust.signing import SigningKey
 

@@ -41,7 +41,7 @@ from predbayes_study.extras.survey.surveyfile import (
     Survey,
 )
 from predbayes_study.plan.schema import Category, Number, Plan, Synthetic
-from predbayes_study.tables.form import read_reference
+from predbayes_study.tables.reading import read_reference
 
 Array = np.ndarray[Any, Any]
 

@@ -26,7 +26,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,9 @@ from predbayes_study.extras.survey.surveyfile import (
     Survey,
 )
 from predbayes_study.plan.schema import Category, Number, Plan
-from predbayes_study.tables.cells import as_texts, code_column
-from predbayes_study.tables.mapping import PATIENT, key_of, read_site_table
+from predbayes_study.tables.column import Coded, as_texts, code_column, key_of
+from predbayes_study.tables.mapping import PATIENT, read_site_table
+from predbayes_study.tables.problem import Kind
 from predbayes_study.tables.sitefile import SiteColumn, SiteFile
 from predbayes_study.tables.vocabulary import NUMBER_CODES
 
@@ -73,14 +73,11 @@ _GRID = (1.0, 2.0, 5.0)
 _FINEST = 1e-3  # of a spread, to which quantiles are told at the most
 
 
-@dataclass(frozen=True, slots=True)
-class _Coded:
-    """A column, told and in numbers: values of a number, indices of told words; NaN elsewhere."""
+_Told = tuple[NumberTold | CategoryTold, Coded]
+"""What is told of a column, and its codes: of words their place among the told ones.
 
-    told: NumberTold | CategoryTold
-    codes: Array
-    is_missing: Array
-    words: tuple[str, ...] = ()  # whose indices the codes are
+The code of a cell that is neither told nor missing is no number, and it has a fault or is odd.
+"""
 
 
 def take_survey(
@@ -109,7 +106,7 @@ def take_survey(
         key=key,
         step=step,
         rows=_stepped(len(frame), step),
-        columns={name: one.told for name, one in coded.items()},
+        columns={name: told for name, (told, _) in coded.items()},
         absent=tuple(name for name in plan.names if name not in frame),
         moments=_moments(inputs, len(frame), step) if asked else None,
     )
@@ -123,7 +120,7 @@ def _one_row_each(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~again].reset_index(drop=True)
 
 
-def _coded(plan: Plan, site: SiteFile, name: str, frame: pd.DataFrame, step: int) -> _Coded:
+def _coded(plan: Plan, site: SiteFile, name: str, frame: pd.DataFrame, step: int) -> _Told:
     column = plan.column(name)
     if isinstance(column, Category):
         return _code_words(column, frame[name], step)
@@ -169,7 +166,7 @@ def _or_none(count: int, step: int) -> int | None:
 # Words
 
 
-def _code_words(column: Category, cells: pd.Series, step: int) -> _Coded:
+def _code_words(column: Category, cells: pd.Series, step: int) -> _Told:
     texts = [key_of(text) for text in as_texts(cells)]
     counts = Counter(text for text in texts if text)
     listed = {key_of(word.strip()): word for word in column.categories}
@@ -182,17 +179,14 @@ def _code_words(column: Category, cells: pd.Series, step: int) -> _Coded:
     words = dict(zip((*listed.values(), *unlisted), told, strict=False))
     kept = {w: n for w, n in words.items() if n is not None}
     indices = {key_of(word.strip()): float(k) for k, word in enumerate(kept)}
-    return _Coded(
-        CategoryTold(
-            words={word: words[word] for word in column.categories},
-            unlisted={word: kept[word] for word in unlisted if word in kept},
-            other=told[-2],
-            missing=told[-1],
-        ),
-        np.array([indices.get(text, np.nan) for text in texts]),
-        np.array([not text for text in texts]) & (told[-1] is not None),
-        tuple(kept),
-    )
+    codes = np.array([indices.get(text, np.nan) for text in texts])
+    strange = np.isnan(codes) & np.array([bool(text) for text in texts])
+    return CategoryTold(
+        words={word: words[word] for word in column.categories},
+        unlisted={word: kept[word] for word in unlisted if word in kept},
+        other=told[-2],
+        missing=told[-1],
+    ), Coded(codes, {Kind.UNLISTED: strange})
 
 
 def _frequent(words: Mapping[str, int], counts: Mapping[str, int], step: int) -> list[str]:
@@ -214,13 +208,13 @@ def _is_shown(word: str) -> bool:
 # Numbers
 
 
-def _code_numbers(column: Number, entry: SiteColumn, cells: pd.Series, step: int) -> _Coded:
+def _code_numbers(column: Number, entry: SiteColumn, cells: pd.Series, step: int) -> _Told:
     coded = code_column(column.model_copy(update={"range": None, "missing": "impute"}), cells)
-    faulty = np.logical_or.reduce([np.zeros(len(cells), bool), *coded.faults.values()])
+    faulty = coded.faulty
     values = np.where(faulty, np.nan, coded.codes)
     codes = _missing_codes(column, values[np.isfinite(values)], step)
-    is_missing = np.isnan(values) & ~faulty
-    known = np.where(np.isin(values, list(codes)), np.nan, values)
+    is_code = np.isin(values, list(codes))
+    known = np.where(is_code, np.nan, values)
     numbers = known[np.isfinite(known)]
     if (np.abs(numbers) > LARGEST).any():
         raise DataError(
@@ -231,13 +225,13 @@ def _code_numbers(column: Number, entry: SiteColumn, cells: pd.Series, step: int
         unit=column.unit,
         factor=entry.factor,
         offset=entry.offset,
-        missing=_or_none(int(is_missing.sum()), step),
+        missing=_or_none(int((np.isnan(values) & ~faulty).sum()), step),
         unreadable=_or_none(int(faulty.sum()), step),
         codes={f"{code:.12g}": _stepped(rows, step) for code, rows in codes.items()},
         decimals=_decimals(numbers),
         quantiles=told_quantiles(numbers, step),
     )
-    return _Coded(told, known, is_missing & (told.missing is not None))
+    return told, Coded(known, coded.faults, {Kind.UNLISTED: is_code})
 
 
 def told_quantiles(values: Array, step: int) -> dict[int, float]:
@@ -313,7 +307,7 @@ def num_sums(num_features: int) -> int:
     return num_features * (num_features + 3) // 2
 
 
-def _moments(coded: Mapping[str, _Coded], num_rows: int, step: int) -> Moments | None:
+def _moments(coded: Mapping[str, _Told], num_rows: int, step: int) -> Moments | None:
     """Sums of the features of all columns; None if rows are too few for so many."""
     pairs = [pair for name, one in coded.items() for pair in _features(name, one)]
     if not pairs or num_rows < ROWS_PER_SUM * num_sums(len(pairs)):
@@ -338,18 +332,19 @@ def _in_steps(sums: Array, most: Array, step: int) -> Array:
     return told
 
 
-def _features(name: str, one: _Coded) -> Iterator[tuple[Feature, Array]]:
+def _features(name: str, one: _Told) -> Iterator[tuple[Feature, Array]]:
     """Features of one column with their values; of words the most frequent follows from others."""
-    told = one.told
+    told, coded = one
     if isinstance(told, CategoryTold):
-        rows = {**told.words, **told.unlisted}
-        most = max(one.words, key=lambda word: rows[word] or 0, default="")
-        for k, word in enumerate(one.words):
+        rows = {w: n for w, n in (told.words | told.unlisted).items() if n is not None}
+        most = max(rows, key=rows.__getitem__, default="")
+        for k, word in enumerate(rows):
             if word != most:
-                yield Feature(column=name, kind="word", word=word), (one.codes == k).astype(float)
+                feature = Feature(column=name, kind="word", word=word)
+                yield feature, (coded.codes == k).astype(float)
     elif told.middle is not None and told.spread:
         centre, scale = told.middle, told.spread
-        values = np.nan_to_num(((one.codes - centre) / scale).clip(-BOUND, BOUND))
+        values = np.nan_to_num(((coded.codes - centre) / scale).clip(-BOUND, BOUND))
         yield Feature(column=name, kind="value", centre=centre, scale=scale), values
-    if one.is_missing.any():
-        yield Feature(column=name, kind="missing"), one.is_missing.astype(float)
+    if told.missing is not None and coded.missing.any():
+        yield Feature(column=name, kind="missing"), coded.missing.astype(float)
