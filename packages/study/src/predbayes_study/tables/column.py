@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -146,8 +146,9 @@ class Coded:
     @property
     def faulty(self) -> Array:
         """Which rows have some fault."""
-        none: Array = np.zeros(len(self.codes), bool)
-        return np.logical_or.reduce([none, *self.faults.values()])
+        none = np.zeros(len(self.codes), bool)
+        some: Array = np.logical_or.reduce([none, *self.faults.values()])
+        return some
 
     @property
     def missing(self) -> Array:
@@ -208,7 +209,7 @@ def _code_word(column: Category, cells: Cells, outside: Outside) -> Coded:
     return Coded(codes, unlisted) if is_wrong else Coded(codes, {}, unlisted)
 
 
-_CODES: Mapping[str, Any] = {"number": _code_number, "category": _code_word}
+_CODES: Mapping[str, Callable[[Any, Cells, Outside], Coded]] = {"number": _code_number, "category": _code_word}
 """How cells become codes, by the type of the plan's column."""
 
 
