@@ -209,7 +209,10 @@ def _code_word(column: Category, cells: Cells, outside: Outside) -> Coded:
     return Coded(codes, unlisted) if is_wrong else Coded(codes, {}, unlisted)
 
 
-_CODES: Mapping[str, Callable[[Any, Cells, Outside], Coded]] = {"number": _code_number, "category": _code_word}
+_CODES: Mapping[str, Callable[[Any, Cells, Outside], Coded]] = {
+    "number": _code_number,
+    "category": _code_word,
+}
 """How cells become codes, by the type of the plan's column."""
 
 
