@@ -72,7 +72,6 @@ name = "any"
 holdout = 0.0
 holdout_reason = "nobody's data"
 [upload]
-kind = "predictions"
 precision = "float16"
 """
 

@@ -197,9 +197,13 @@ holdout = 0.0
 holdout_reason = "all rows are attacked"
 [columns]
 """
-_PROMISE = (
-    '[privacy]\npeople = { epsilon = 4, delta = 1e-5, adjacency = "replace-one", unit = "row" }\n'
-)
+_PROMISE = """
+[privacy]
+epsilon = 4
+delta = 1e-5
+adjacency = "replace-one"
+unit = "row"
+"""
 
 
 def _audits(num: int) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_four_hospitals_from_nothing_by_commands(tmp_path):
     coordinator = out / "coordinator"
     assert not (coordinator / "reference.csv").exists()
     plan = Plan.load(coordinator / "kit" / "plan.toml")
-    assert plan.reference.synthetic.rows == plan.reference.num_rows == script.NUM_SYNTHETIC
+    assert plan.sections["survey"].synthetic.rows == plan.reference.num_rows == script.NUM_SYNTHETIC
     study = Study(coordinator / "study")
     assert study.verify() == []
     result = study.result(1)

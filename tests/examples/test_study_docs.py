@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import re
@@ -18,10 +19,11 @@ import typer
 from typer.testing import CliRunner
 
 from predbayes.exchange.header import UploadInfo
+from predbayes_study import extra
 from predbayes_study.cli.app import app
 from predbayes_study.payloads.details import BinSums, Evaluation, Sums, save_signed
 from predbayes_study.plan import schema as plan_module
-from predbayes_study.plan.schema import Plan, Section
+from predbayes_study.plan.schema import Added, Plan, Section
 from predbayes_study.result.evaluation import evaluation_upload
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.scoring import measures_of
@@ -55,9 +57,9 @@ TABLES = {
     "Pool": "### `[pool]`",
     "Rules": "### `[rules]`",
     "Measures": "### `[measures]`",
-    "Survey": "### `[survey]`",
+    "SurveyTerms": "### `[survey]`",
+    "Sealed": "### `[sealed]`",
     "Privacy": "### `[privacy]`",
-    "People": "| key of `people` |",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "SiteFile": "| key at the top |",
@@ -100,11 +102,14 @@ def written(default: object) -> str:
     return f"`{default}`" if isinstance(default, dict) else str(default)
 
 
+ADDED = [found.load(where) for _, found, where in extra.added("sections")]
+
+
 def sections() -> list[type[Section]]:
-    modules = (plan_module, sitefile)
+    modules = (plan_module, sitefile, *(importlib.import_module(kind.__module__) for kind in ADDED))
     kinds = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
     found = [kind for kind in kinds if issubclass(kind, Section)]
-    found = [k for k in found if k is not Section]
+    found = [k for k in found if k not in (Section, Added)]
     return sorted(found, key=lambda kind: kind.__name__)
 
 
@@ -116,6 +121,7 @@ def test_every_key_is_in_the_docs_with_its_default(section):
         for name in section.model_fields
         # Those are tables themselves.
         if section not in (Plan, SiteFile) or f"`[{name}]`" not in PLAN_PAGE
+        if name != "sections"
     ]
     assert own
     assert sorted(rows) == sorted(own)

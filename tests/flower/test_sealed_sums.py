@@ -14,7 +14,7 @@ from tests.study.world import SITES, make_world
 def test_a_round_brings_masked_uploads_and_the_holder_opens_their_sum(tmp_path):
     key = CoordinatorKey.generate()
     text = f"{key.public.signing.hex}{key.public.encryption}"
-    privacy = f'[privacy]\nmode = "sealed"\nminimum = 2\nholders = ["{text}"]\n'
+    privacy = f'[sealed]\nminimum = 2\nholders = ["{text}"]\n'
     world = make_world(tmp_path / "world", learner=LEARNER, gate=privacy)
     study = world.begin()
     learner = "logistic-regression"

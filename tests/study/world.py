@@ -58,7 +58,6 @@ min_labels_to_judge = 30
 screening = "%(screening)s"
 %(rules)s
 [upload]
-kind = "%(kind)s"
 %(upload)s
 %(gate)s
 """
@@ -172,7 +171,6 @@ def make_world(
     own: str = "none",
     screening: str = "report",
     rules: str = "",
-    kind: str = "predictions",
     learner: str = _LEARNER,
     upload: str = "",
     model: str = "hidden = [8]",
@@ -188,7 +186,6 @@ def make_world(
         "own": own,
         "screening": screening,
         "rules": rules,
-        "kind": kind,
         "learner": learner,
         "upload": upload,
         "model": model,

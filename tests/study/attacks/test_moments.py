@@ -135,8 +135,6 @@ classes = ["no", "yes"]
 stage = { type = "number", unit = "1", centre = 4, scale = 2 }
 grade = { type = "number", unit = "1", centre = 2, scale = 1 }
 [reference]
-[upload]
-kind = "moments"
 [moments]
 features = 60
 scales = [2]

@@ -32,8 +32,7 @@ hidden = [8]
 [rules]
 quorum = 3
 """
-PRIVACY = """[privacy]
-mode = "sealed"
+PRIVACY = """[sealed]
 holders = [%s]
 minimum = 3
 max_sites = 20

@@ -24,8 +24,6 @@ sex = { type = "category", categories = ["female", "male"], other = false }
 [reference]
 [learner]
 name = "%(learner)s"
-[upload]
-kind = "moments"
 [moments]
 features = 12
 scales = [1, 2]

@@ -166,7 +166,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("changes", "why"),
         [
-            ({"quorum = 3": "quorum = 2"}, "privacy.minimum = 3"),
+            ({"quorum = 3": "quorum = 2"}, "sealed.minimum"),
             ({"[rules]": "[gate]\n[rules]"}, "gate"),
             ({"max_sites = 20": "max_sites = 9\nmax_rows = 900_000_000_000"}, "64"),
             ({"holders = [": "#"}, "holders"),
@@ -176,7 +176,7 @@ class TestRefusals:
                     '"classification"': '"regression"',
                     'classes = ["no", "yes"]': "centre = 1.0\nscale = 1.0",
                 },
-                "a regression cannot be sealed",
+                "does not go together with [sealed]",
             ),
         ],
     )

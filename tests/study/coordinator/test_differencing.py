@@ -51,13 +51,13 @@ def test_a_site_that_withdrew_or_is_left_out_is_told_apart(study):
 
 
 def test_a_plan_may_forbid_it_and_it_is_said_once(tmp_path):
-    world = make_world(tmp_path / "forbids", gate='[privacy]\ndifferences = "forbid"\n')
+    world = make_world(tmp_path / "forbids", rules='differences = "forbid"')
     found = world.begin(tmp_path / "study")
     for site in SITES[:-2]:
         found.add(world.file(site))
     found.finish()
     found.add(world.file(SITES[-2]))
-    with pytest.raises(StudyError, match=r"privacy\.differences forbids it"):
+    with pytest.raises(StudyError, match=r"rules\.differences forbids it"):
         found.finish()
     assert found.told_apart() == []
     said = CliRunner().invoke(app, ["study", "finish", "--study", str(found.folder)])
@@ -69,7 +69,7 @@ def test_a_plan_may_forbid_it_and_it_is_said_once(tmp_path):
 
 @pytest.mark.slow("two results with screening")
 def test_whom_screening_leaves_out_is_in_no_result(tmp_path):
-    world = make_world(tmp_path, screening="leave-out", gate='[privacy]\ndifferences = "forbid"\n')
+    world = make_world(tmp_path, screening="leave-out", rules='differences = "forbid"')
     found = world.begin("study")
     for site in SITES[:4]:
         found.add(world.file(site))
@@ -82,7 +82,7 @@ def test_whom_screening_leaves_out_is_in_no_result(tmp_path):
 
 
 def test_a_site_that_left_is_told_apart_though_a_bad_one_came(tmp_path):
-    world = make_world(tmp_path, screening="leave-out", gate='[privacy]\ndifferences = "forbid"\n')
+    world = make_world(tmp_path, screening="leave-out", rules='differences = "forbid"')
     found = world.begin("study")
     for site in SITES[:4]:
         found.add(world.file(site))

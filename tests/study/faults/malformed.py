@@ -186,7 +186,7 @@ def fixed_digests() -> Iterator[None]:
     """Plans whose digest is that of their task: kept files outlive new fields of a plan."""
 
     def digest(plan: Plan) -> str:
-        return hashlib.sha256(f"{plan.target.task} {plan.upload.kind}".encode()).hexdigest()
+        return hashlib.sha256(f"{plan.target.task} {plan.sent}".encode()).hexdigest()
 
     with mock.patch.object(Plan, "digest", digest):
         yield
@@ -195,7 +195,7 @@ def fixed_digests() -> Iterator[None]:
 def _honest(plan: Plan, site: str) -> Draft:
     info = {
         "format_version": 1,
-        "kind": plan.upload.kind,
+        "kind": plan.sent,
         "num_rows": 100 + len(site),
         "class_rows": [40.0, 30.0, 30.0] if plan.classification else None,
         "site": site,

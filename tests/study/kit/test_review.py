@@ -9,7 +9,7 @@ import torch
 
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes_study.kit.review import ReferenceTable, UnsoundPlanError, check, require_sound
+from predbayes_study.kit.review import Review, UnsoundPlanError, check, require_sound
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.sizes import upload_bytes
 from predbayes_study.trust.coordinator import CoordinatorKey
@@ -102,7 +102,7 @@ class TestProvenance:
         (text,) = said("error", reference=reference)
         assert "source, legal_basis" in text
         with pytest.raises(UnsoundPlanError) as refused:
-            require_sound(ReferenceTable(Plan.model_validate(tables(reference=reference)), folder))
+            require_sound(Review(Plan.model_validate(tables(reference=reference)), folder))
         assert [one.text for one in refused.value.errors] == [text]
 
     def test_a_positive_skewed_target_wants_its_logarithm(self, said, edit):
@@ -289,9 +289,11 @@ def test_advice_is_given_where_it_is_due(said, severity, text, wrong, right):
 def test_gates_are_advised_where_a_plan_may_have_them(said, sealed):
     key = CoordinatorKey.generate().public
     holders = [f"{key.signing.hex}{key.encryption}"]
-    privacy = {"mode": "sealed", "minimum": 3, "holders": holders} if sealed else {}
-    rules = {"rules": {"max_weight": None, "quorum": 3}} if sealed else {}
-    advice = said("warning", reference=counts(0, 0, 300), privacy=privacy, **rules)
+    sealing = {
+        "sealed": {"minimum": 3, "holders": holders},
+        "rules": {"max_weight": None, "quorum": 3},
+    }
+    advice = said("warning", reference=counts(0, 0, 300), **(sealing if sealed else {}))
     assert any("[gate]" in text for text in advice) is not sealed
 
 

@@ -199,7 +199,7 @@ class TestErrors:
             (
                 "[reference]",
                 '[frozen]\ninputs_digest = ""\nlabels_digest = ""\nversion = ""\n[reference]',
-                "is frozen, but age have no centre and scale",
+                "frozen: age have no centre",
             ),
         ],
     )

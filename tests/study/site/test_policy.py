@@ -40,7 +40,7 @@ def changed(plan, section, **settings):
         ({"learners": ("random-forest",)}, ["'network'", "learners = ['random-forest']"]),
         ({"max_memory": 1e-9}, ["max_samples = 6", "max_memory = 1e-09"]),
         ({"software": "refuse"}, ["software = 'refuse'"]),
-        ({"max_epsilon": 1.0}, ["privacy.people", "max_epsilon = 1.0"]),
+        ({"max_epsilon": 1.0}, ["[privacy]", "max_epsilon = 1.0"]),
     ],
 )
 def test_a_plan_below_a_floor_is_refused_with_setting_floor_and_file(world, floors, told):

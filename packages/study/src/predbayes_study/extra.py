@@ -18,8 +18,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from predbayes.errors import PlanError
-
 GROUP = "predbayes.study"
 """The group of the entry points."""
 
@@ -73,6 +71,19 @@ def added(what: str) -> Iterator[tuple[str, Extra, str]]:
             yield name, extra, reference
 
 
+def names(what: str) -> Iterator[str]:
+    """Yield the names of everything that extras add to a field."""
+    for name, _, _ in added(what):
+        yield name
+
+
+def rules(table: str, of: str = "") -> Iterator[Any]:
+    """Yield the rules that extras add to a table; `of` is a section of the extra that is meant."""
+    for name, extra, reference in added("rules"):
+        if name == table and (not of or of in extra.sections):
+            yield from extra.load(reference)
+
+
 def load(what: str, name: str) -> Any:
     """Import what an extra adds to a field under a name; None if no extra does."""
     for key, extra, reference in added(what):
@@ -81,9 +92,9 @@ def load(what: str, name: str) -> Any:
     return None
 
 
-def missing(section: str) -> PlanError:
-    """Return the refusal of a plan with a section that no installed extra has."""
-    return PlanError(
+def missing(section: str) -> str:
+    """Return why a plan is refused that has a section of no installed extra."""
+    return (
         f"the plan has a section [{section}], which nothing installed here knows. Install it with "
         f'`pip install "predbayes-study[{section}]"`'
     )

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from predbayes_study.extras.records.tripod import ITEMS, render_card_data
-from predbayes_study.extras.survey.words import synthetic_words
-from predbayes_study.plan.schema import Synthetic
+from predbayes_study.extras.survey.section import SurveyTerms, Synthetic
 from tests.study import samples
 
 STUDIES = {
@@ -83,9 +82,10 @@ def card_of(**sections):
 
 
 def test_it_says_that_reference_rows_are_synthetic():
-    drawn = Synthetic(rows=7, seed=0, surveys=("0" * 64,))
-    plan, known = card_of(reference={"synthetic": drawn})
-    assert synthetic_words(plan.reference) in known["5a"]["known"]
+    survey = SurveyTerms(synthetic=Synthetic(rows=7, seed=0, surveys=("0" * 64,)))
+    plan = samples.classification_plan().model_copy(update={"sections": {"survey": survey}})
+    known = items(json.loads(render_card_data(plan, samples.classification_result(plan))))
+    assert plan.cautions[0] in known["5a"]["known"]
     assert "synthetic" not in json.dumps(card_of()[1])
 
 

@@ -27,8 +27,7 @@ classes = ["no", "yes"]
 age = {{ type = "number" }}
 [reference]
 unlabelled = 5
-[privacy]
-mode = "sealed"
+[sealed]
 minimum = 2
 holders = ["{KEY.public.signing.hex}{KEY.public.encryption}"]
 """

@@ -3,6 +3,7 @@
 import pytest
 
 from predbayes_study.coordinator.study import Study
+from predbayes_study.extras.survey.section import SurveyTerms
 from predbayes_study.plan.schema import Plan
 from tests.study.cli.test_site_train import done
 
@@ -16,8 +17,14 @@ def demo(tmp_path_factory):
 
 def test_no_reference_row_is_real_and_none_has_a_label(demo):
     out, _ = demo
-    reference = Plan.load(out / "kit/plan.toml").reference
-    assert reference.synthetic.rows == reference.num_rows == reference.unlabelled == 500
+    plan = Plan.load(out / "kit/plan.toml")
+    reference = plan.reference
+    assert (
+        plan.section(SurveyTerms).synthetic.rows
+        == reference.num_rows
+        == reference.unlabelled
+        == 500
+    )
     assert not list(out.glob("reference*"))
     pages = [out / "study/results/2" / name for name in ("report-public.html", "model-card.html")]
     for page in (*pages, out / "kit/README.txt"):

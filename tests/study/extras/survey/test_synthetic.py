@@ -115,7 +115,7 @@ class TestPlan:
         both = merged.model_copy(update={"reference": real})
         made, rows = with_rows(both, surveys, record(surveys, 300, 0), tmp_path, "rows.csv")
         assert (made.reference.labelled, made.reference.unlabelled) == (50, 300)
-        synthetic = made.reference.synthetic
+        synthetic = made.sections["survey"].synthetic
         assert (synthetic.rows, synthetic.seed) == (300, 0)
         assert synthetic.surveys == tuple(sorted(s.digest() for s in surveys))
         assert list(rows["death"][:50]) == list(table("Graz", seed=9)["death"][:50])

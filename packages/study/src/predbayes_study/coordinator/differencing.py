@@ -30,14 +30,14 @@ def told_apart(state: State, leave_out: Iterable[str]) -> list[str]:
 
 def is_forbidden(plan: Plan) -> bool:
     """Whether the plan forbids a result that differs from an earlier one by one site."""
-    return plan.privacy is not None and plan.privacy.differences == "forbid"
+    return plan.rules.differences == "forbid"
 
 
 def require_apart(plan: Plan, state: State, leave_out: Iterable[str]) -> None:
     """Refuse a result that differs from an earlier one by one site, if the plan forbids it."""
     if is_forbidden(plan):
         for line in told_apart(state, leave_out):
-            raise StudyError(f"the plan's privacy.differences forbids it: {line}")
+            raise StudyError(f"the plan's rules.differences forbids it: {line}")
 
 
 def _line(result: FinishedResult, site: str) -> str:

@@ -47,8 +47,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
-from predbayes_study.extras.survey.words import synthetic_words
-from predbayes_study.kit.review import ReferenceTable, require_sound
+from predbayes_study.kit.review import Review, require_sound
 from predbayes_study.plan.models import freeze_network
 from predbayes_study.plan.schema import (
     MAX_WEIGHT,
@@ -230,7 +229,7 @@ def freeze(
     _require_new(out, labels_out)
     draft = _limited(Plan.load(plan_path))
     network = freeze_network(draft)
-    table = ReferenceTable(draft, plan_path.parent)
+    table = Review(draft, plan_path.parent)
     require_sound(table, network)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     frame = table.frame
@@ -249,7 +248,7 @@ def freeze(
 def _reference_codes(plan: Plan, folder: Path) -> Examined:
     """The reference inputs in a kit, as codes; of a plan without any the file is not looked at."""
     if not plan.reference.num_rows:
-        return ReferenceTable(plan, folder).examined
+        return Review(plan, folder).examined
     try:
         frame = from_csv(read_frame(folder / REFERENCE_FILE))
         return sound(plan, kit_vectors(plan, frame, folder / VECTORS_FILE))
@@ -484,9 +483,8 @@ def _require_new(out: Path, labels_out: Path) -> None:
 def _told(plan: Plan, name: str) -> str:
     """What a kit's text file says; that with the words never changes, as it is compared."""
     text = resources.files(__package__).joinpath("texts", name).read_text("utf-8")
-    words = textwrap.fill(synthetic_words(plan.reference), 96)
-    synthetic = f"\n\n{words}\n" if words else ""
-    return text.format(name=plan.name, words=plan.fingerprint, synthetic=synthetic)
+    cautions = "".join(f"\n\n{textwrap.fill(words, 96)}\n" for words in plan.cautions)
+    return text.format(name=plan.name, words=plan.fingerprint, cautions=cautions)
 
 
 def _require_fingerprint(kit: Kit) -> None:

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
 from predbayes.learning.gate import MIN_ROWS
-from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.seeding import generator
-from predbayes_study.extras.survey.words import synthetic_words
+from predbayes_study import rules
 from predbayes_study.plan.networks import Installed, require_agreed
 from predbayes_study.plan.schema import MOST_MEMORY, Category, FrozenNetwork, Number, Plan
 from predbayes_study.plan.sizes import step_problems, training_gigabytes, upload_bytes
@@ -66,8 +65,8 @@ _MANY_VALUES = 0.05
 
 
 @dataclass(frozen=True)  # without slots, where what is read is kept
-class ReferenceTable:
-    """The rows that reference rows are taken from; read once, whoever asks."""
+class Review:
+    """What is reviewed: a plan, and the table of its reference rows, which is read once."""
 
     plan: Plan
     folder: Path  # of the plan
@@ -92,7 +91,7 @@ def check(
     *,
     network: FrozenNetwork | None = None,
     today: datetime.date | None = None,
-    table: ReferenceTable | None = None,
+    table: Review | None = None,
 ) -> list[Finding]:
     """Find all that is wrong with a plan or unwise, errors first.
 
@@ -103,10 +102,10 @@ def check(
         today: For the deadline; the present day.
         table: The reference rows, where they are read for something else, too.
     """
-    table = table or ReferenceTable(plan, folder)
+    table = table or Review(plan, folder)
     findings = [
         *_provenance(plan),
-        *_synthetic(plan),
+        *(warning(f"reference: {words}") for words in plan.cautions),
         *_purpose(plan),
         *_module(plan),
         *_sizes(plan),
@@ -116,7 +115,7 @@ def check(
         *_scores(plan),
         *_rules(plan, today or datetime.date.today()),
         *_columns(plan),
-        *_sums(plan),
+        *rules.findings(plan.rules_of("review"), table),
         *(_table(plan, table) if plan.reference.num_rows or not plan.sums_alone else ()),
     ]
     return sorted(findings, key=lambda finding: finding.severity)
@@ -130,7 +129,7 @@ class UnsoundPlanError(PlanError):
         self.errors = errors
 
 
-def require_sound(table: ReferenceTable, network: FrozenNetwork | None = None) -> None:
+def require_sound(table: Review, network: FrozenNetwork | None = None) -> None:
     """Refuse to freeze a plan that has errors, or whose reference rows have."""
     if table.plan.frozen is not None:
         raise PlanError("the plan is frozen already; freeze the draft")
@@ -166,14 +165,6 @@ def _provenance(plan: Plan) -> Iterator[Finding]:
             f"reference: fill in {', '.join(empty)}: sites will hold these rows and must know why "
             "they may"
         )
-
-
-def _synthetic(plan: Plan) -> Iterator[Finding]:
-    if words := synthetic_words(plan.reference):
-        yield warning(f"reference: {words}")
-    drawn = plan.reference.synthetic
-    if drawn is not None and drawn.rows > plan.reference.num_rows:
-        yield error("reference.synthetic: has more rows than there are reference rows")
 
 
 def _purpose(plan: Plan) -> Iterator[Finding]:
@@ -212,7 +203,7 @@ def _sizes(plan: Plan) -> Iterator[Finding]:
             "and they need no labels"
         )
     size = upload_bytes(plan)
-    what = f"upload: {plan.upload.kind} are {bytes_readable(size, places=0)} for each site"
+    what = f"upload: {plan.sent} are {bytes_readable(size, places=0)} for each site"
     if size > plan.upload.max_bytes:
         yield error(f"{what}, above max_bytes; lower the rows or the precision")
     elif size > FLOWER_BYTES:
@@ -223,31 +214,6 @@ def _sizes(plan: Plan) -> Iterator[Finding]:
         )
     elif size > LARGE_BYTES:
         yield warning(f"{what}, too much to mail: somebody has to carry it")
-
-
-def _sums(plan: Plan) -> Iterator[Finding]:
-    if plan.moments is None:
-        return
-    asked = plan.moments.rows_per_feature
-    if asked < ENOUGH_ROWS:
-        yield warning(
-            f"moments: sums of {asked} rows per feature can tell who is in them; from "
-            f"{ENOUGH_ROWS} on they hardly do"
-        )
-    yield warning(
-        f"moments: {asked} rows for each of {plan.num_summed:,} features are "
-        f"{asked * plan.num_summed:,}; sites with fewer to train on cannot take part"
-    )
-    bare = [
-        name
-        for name, column in plan.columns.items()
-        if isinstance(column, Number) and (column.centre is None or column.scale is None)
-    ]
-    if bare and not plan.reference.num_rows:
-        yield error(
-            f"columns: without reference rows write centre and scale of {', '.join(bare)} into "
-            "the plan, about their mean and standard deviation"
-        )
 
 
 def _memory(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
@@ -334,7 +300,7 @@ def _columns(plan: Plan) -> Iterator[Finding]:
             )
 
 
-def _table(plan: Plan, table: ReferenceTable) -> Iterator[Finding]:
+def _table(plan: Plan, table: Review) -> Iterator[Finding]:
     """What the file of the reference rows shows."""
     file = plan.reference_file
     if not file:

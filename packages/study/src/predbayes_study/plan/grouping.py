@@ -45,14 +45,14 @@ class Grouping:
         name, _, ranges = (text, "", "") if text in columns else text.partition(":")
         name = name.strip()
         if name not in columns:
-            raise ValueError(f"measures.groups: there is no column {name!r}")
+            raise ValueError(f"there is no column {name!r}")
         column = columns[name]
         if column.type == "category":
             if ranges:
-                raise ValueError(f"measures.groups: {name!r} has categories, not ranges")
+                raise ValueError(f"{name!r} has categories, not ranges")
             return cls(name, column.categories)
         if column.type != "number":
-            raise ValueError(f"measures.groups: {name!r} is {column.type}, which has no groups")
+            raise ValueError(f"{name!r} is {column.type}, which has no groups")
         return cls._of_ranges(name, ranges)
 
     @classmethod
@@ -69,7 +69,7 @@ class Grouping:
         last = ends[-1] if ends else (0.0, None)
         if len(ends) < len(parts) or not in_order or (last[1] is not None and last[1] < last[0]):
             raise ValueError(
-                f"measures.groups: {name!r} is a number; write ranges in ascending order, such as "
+                f"{name!r} is a number; write ranges in ascending order, such as "
                 f'"{name}: 0-49, 50-64, 65-"'
             )
         return cls(name, tuple(parts), starts, ends[-1][1])

@@ -8,15 +8,13 @@
     [learner]     what sites fit
     [upload]      what they send
     [gate]        whether they also say how dense their rows lie at each reference row
-    [moments]     the features of which they send sums, where these are all that they send
     [pool]        how the coordinator combines it
     [rules]       quorum, deadline, and below which counts nothing is sent or said
     [measures]    which class is the event, and from which risks on something would be done
-    [survey]      what sites tell of their columns before the plan is frozen
-    [privacy]     whether the coordinator sees single uploads, or only their sum; and what is
-                  promised to each person at a site
     [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
                   the coordinator's keys
+
+Extras add sections (`predbayes_study.extra`); `Plan.section` returns them by their class.
 
 A plan is a draft until it is frozen. Freezing fills in centres and scales as numbers, so that no
 second round is needed to normalise, and adds the digests. A plan's own digest is that of its parsed
@@ -29,29 +27,54 @@ from __future__ import annotations
 import datetime
 import hashlib
 import itertools
+import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+)
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
-from predbayes.errors import KeyFileError, PlanError, PoolError, no_such
+from predbayes.errors import KeyFileError, PlanError, no_such
 from predbayes.exchange.strict import Strict
-from predbayes.learning.guarantee import Adjacency, Guarantee, Unit
-from predbayes.learning.leverage import ENOUGH_ROWS
+from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.named import (
-    AUTO,
     BY_TASK,
     HAZARDS,
-    PRIVATE,
     tried_by_auto,
 )
-from predbayes_study.extras.sealed.fixed_point import FixedPoint
+from predbayes_study import extra
 from predbayes_study.plan.grouping import Grouping
+from predbayes_study.plan.rules import RULES
+from predbayes_study.rules import Rule, findings
+
+if TYPE_CHECKING:
+    from predbayes_study.extras.moments.section import Moments
+    from predbayes_study.extras.sealed.section import Sealed
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
 from predbayes_study.trust.signing import PublicKey, fingerprint
 
@@ -108,7 +131,26 @@ class Section(Strict):
     """Part of a plan, or of what is said about a study."""
 
 
+class Added(Section):
+    """A section that an extra adds; of it the rest of the study knows what this class says."""
+
+    sends: ClassVar[str] = ""  # the kind of upload, where it is not predictions
+    tasks: ClassVar[tuple[str, ...]] = ()  # that it is for; empty: all
+    learners: ClassVar[tuple[str, ...]] = ()  # that sites may fit; empty: all
+    excludes: ClassVar[tuple[str, ...]] = ()  # sections and keys that it does not go together with
+
+    @property
+    def promise(self) -> Guarantee | None:
+        """The differential privacy of each upload."""
+        return None
+
+    def caution(self, plan: Plan) -> str:  # noqa: ARG002
+        """Return what a reader of the plan must know; empty if nothing."""
+        return ""
+
+
 S = TypeVar("S", bound=Section)
+A = TypeVar("A", bound=Added)
 
 
 class Number(Section):
@@ -122,9 +164,7 @@ class Number(Section):
     centre: Finite | None = None  # None until frozen
     scale: Positive | None = None
     # Correlation with the target, or with its second class; None: the plan does not tell.
-    trend: Annotated[
-        Annotated[Finite, Field(ge=-1, le=1)] | None, Field(exclude_if=lambda told: told is None)
-    ] = None
+    trend: Annotated[Finite, Field(ge=-1, le=1)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -200,19 +240,14 @@ class Target(Section):
     centre: Finite | None = None
     scale: Positive | None = None
     # Of the second of two classes; None: the plan does not tell.
-    share: Annotated[
-        Annotated[Finite, Field(gt=0, lt=1)] | None, Field(exclude_if=lambda told: told is None)
-    ] = None
+    share: Annotated[Finite, Field(gt=0, lt=1)] | None = None
     # Of a survival: the column that says whether the event came, its words for no and yes, and the
     # ends of the intervals; the last is the horizon. Left out of other plans.
-    event: Annotated[str, Field(exclude_if=lambda told: not told)] = ""
-    codes: Annotated[
-        Names,
-        Field(min_length=2, max_length=2, exclude_if=lambda told: told == CENSORED_AND_EVENT),
-    ] = CENSORED_AND_EVENT
+    event: str = ""
+    codes: Annotated[Names, Field(min_length=2, max_length=2)] = CENSORED_AND_EVENT
     times: Annotated[
         tuple[Positive, ...],
-        Field(strict=False, max_length=50, exclude_if=lambda told: not told),
+        Field(strict=False, max_length=50),
         AfterValidator(_rising),
     ] = ()
 
@@ -256,14 +291,6 @@ class Target(Section):
         return Category(type="category", categories=self.codes, other=False, missing="impute")
 
 
-class Synthetic(Section):
-    """Reference rows that were drawn from surveys, and are nobody's."""
-
-    rows: Annotated[int, Field(gt=0)]  # of the reference rows
-    seed: Count  # of the draw
-    surveys: Annotated[tuple[Digest, ...], Field(strict=False)]  # digests of what sites told
-
-
 class Reference(Section):
     """Rows that every party may see, and what each is for."""
 
@@ -274,8 +301,6 @@ class Reference(Section):
     labelled: Count = 0  # the pool is tuned on them
     evaluate: Count = 0  # their labels are opened only to score
     unlabelled: Count = 0  # further inputs to distil on
-    # None: all are real. Left out where there is none.
-    synthetic: Annotated[Synthetic | None, Field(exclude_if=lambda stated: stated is None)] = None
 
     @property
     def num_rows(self) -> int:
@@ -304,15 +329,12 @@ class Learner(Section):
     holdout: Annotated[Finite, Field(ge=0, le=0.5)] = 0.2
     holdout_reason: str = ""  # why none is held out; needed with holdout = 0
     # How they are drawn: any rows, or of each class its share, and equal rows together.
-    split: Annotated[Literal["any", "stratified"], Field(exclude_if=lambda how: how == "any")] = (
-        "any"
-    )
+    split: Literal["any", "stratified"] = "any"
 
 
 class UploadRules(Section):
     """What leaves a site."""
 
-    kind: Literal["predictions", "moments"] = "predictions"
     precision: Literal["float16", "float32"] = "float32"
     release: Literal["automatic", "manual"] = "automatic"
     max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
@@ -327,24 +349,6 @@ class Gate(Section):
 
     floor: Annotated[Finite, Field(ge=-20, lt=0)] = -6.0
     ceiling: Annotated[Finite, Field(gt=0, le=20)] = 3.0
-
-
-def _scales(values: tuple[float, ...]) -> tuple[float, ...]:
-    if not values or not all(0.01 <= value <= 1000 for value in values):
-        raise ValueError("must be some numbers from 0.01 to 1000")
-    return values
-
-
-class Moments(Section):
-    """Features of which sites send sums of products; see `predbayes.learning.moments`."""
-
-    features: Annotated[int, Field(ge=1, le=2000)] = 300  # random ones, of each scale
-    scales: Annotated[
-        tuple[Finite, ...], Field(strict=False, max_length=10), AfterValidator(_scales)
-    ] = (1.0, 2.0, 4.0)  # distances over which the model may bend
-    seed: Count = 0  # of the features
-    # Rows for each feature that a site must have: sums of fewer tell who is in them.
-    rows_per_feature: Annotated[int, Field(ge=1)] = ENOUGH_ROWS
 
 
 class Pool(Section):
@@ -362,13 +366,15 @@ class Rules(Section):
     quorum: Annotated[int, Field(gt=0)] = 2
     deadline: datetime.date | None = None
     min_cell: Annotated[int, Field(gt=0)] = 5  # smaller counts are not sent
-    # With fewer to train on a site does not take part; left out of models where it is as ever.
-    min_rows: Annotated[int, Field(ge=2, exclude_if=lambda least: least == 10)] = 10
+    # With fewer to train on a site does not take part.
+    min_rows: Annotated[int, Field(ge=2)] = 10
     min_labels_to_judge: Annotated[int, Field(gt=0)] = 100  # fewer cannot judge calibration
     screening: Literal["report", "leave-out"] = "report"
     retention_days: Annotated[int, Field(gt=0)] | None = None  # then uploads are to be deleted
     max_weight: Annotated[Finite, Field(ge=1)] | None = None  # most rows that a site counts for,
-    # in those of the median site; None only in plans frozen before there was a limit: none
+    # in those of the median site; None: `plan freeze` writes `MAX_WEIGHT`, where sites are weighed
+    # What happens before a result that differs from an earlier one by a single site.
+    differences: Literal["say", "forbid"] = "say"
 
 
 def _thresholds(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -387,83 +393,6 @@ class Measures(Section):
     ] = ()
     # Groups of rows by a column, for which measures are told apart; see `plan.grouping`.
     groups: Annotated[Names, Field(max_length=10)] = ()
-
-
-class Survey(Section):
-    """What sites are asked to tell of their columns before there are reference rows."""
-
-    moments: bool = False  # sums of products of pairs of columns, too
-
-
-def _holders(values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if len(value) != 128:
-            raise ValueError("must be as `predbayes holder keys` prints them: 128 digits each")
-        try:
-            CoordinatorPublicKey(PublicKey(value[:64]), value[64:])
-        except KeyFileError as error:
-            raise ValueError(str(error)) from error
-    return values
-
-
-class People(Section):
-    """Differential privacy of people at a site: epsilon never without the other three."""
-
-    epsilon: Annotated[Positive, Field(le=100)]
-    delta: Annotated[Finite, Field(gt=0, le=1e-3)]  # far below one over the people of a site
-    adjacency: Adjacency
-    unit: Unit
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised."""
-        return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
-
-
-class Privacy(Section):
-    """Who sees what a site sent: the coordinator, or nobody but in a sum of many sites."""
-
-    mode: Literal["open", "sealed"] = "open"
-    holders: Annotated[
-        Names, Field(max_length=8), AfterValidator(_holders)
-    ] = ()  # public keys of those without whom no sum is opened
-    minimum: Annotated[int, Field(ge=2)] = 3  # sites of a sum that is opened
-    max_rows: Annotated[int, Field(gt=0)] = 100_000  # that a site counts for at most
-    max_sites: Annotated[int, Field(gt=0)] = 100
-    # What happens before a result that differs from an earlier one by a single site.
-    differences: Literal["say", "forbid"] = "say"
-    # What each upload promises to the people it is of; left out where nothing is.
-    people: Annotated[People | None, Field(exclude_if=lambda stated: stated is None)] = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.mode == "sealed" and not self.holders:
-            raise ValueError("a sealed sum needs holders, the keys that `holder keys` prints")
-        if self.minimum > self.max_sites:
-            raise ValueError("minimum is above max_sites")
-        return self
-
-    @property
-    def public_keys(self) -> tuple[CoordinatorPublicKey, ...]:
-        """The holders' keys, to sign and to encrypt."""
-        pairs = ((text[:64], text[64:]) for text in self.holders)
-        return tuple(CoordinatorPublicKey(PublicKey(one), other) for one, other in pairs)
-
-    @property
-    def recipients(self) -> tuple[str, ...]:
-        """The X25519 keys that seeds of masks are sealed to."""
-        return tuple(key.encryption for key in self.public_keys)
-
-    def form(self, plan: Plan) -> FixedPoint:
-        """Return where the terms of a plan lie in words."""
-        return FixedPoint(
-            plan.reference.num_rows,
-            plan.num_outputs,
-            plan.pool.floor,
-            self.max_rows,
-            self.max_sites,
-            plan.survival,
-        )
 
 
 MOST_MEMORY = 32.0
@@ -493,9 +422,9 @@ class Frozen(Section):
     labels_digest: str  # of the labels, salted: it says nothing about them
     version: str  # of predbayes
     # Digest of the files of predbayes; empty where it was not installed from a wheel.
-    software: Annotated[str, Field(exclude_if=lambda stated: not stated)] = ""
-    # Of `model.module`; left out where there is none.
-    network: Annotated[FrozenNetwork | None, Field(exclude_if=lambda stated: stated is None)] = None
+    software: str = ""
+    # Of `model.module`.
+    network: FrozenNetwork | None = None
     signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
     encryption_key: str = ""  # and his X25519 key
 
@@ -529,39 +458,54 @@ class Plan(Section):
     model: Model = Model()
     learner: Learner = Learner()
     upload: UploadRules = UploadRules()
-    # None: sites send no gate.
-    gate: Annotated[Gate | None, Field(exclude_if=lambda stated: stated is None)] = None
-    # Of uploads of moments; left out of other plans.
-    moments: Annotated[Moments | None, Field(exclude_if=lambda stated: stated is None)] = None
+    gate: Gate | None = None  # None: sites send no gate
     pool: Pool = Pool()
     rules: Rules = Rules()
-    measures: Annotated[Measures | None, Field(exclude_if=lambda stated: stated is None)] = None
-    survey: Annotated[Survey | None, Field(exclude_if=lambda stated: stated is None)] = None
-    privacy: Annotated[Privacy | None, Field(exclude_if=lambda stated: stated is None)] = None
+    measures: Measures | None = None
+    sections: Mapping[str, SerializeAsAny[Added]] = {}  # of extras, by name
     frozen: Frozen | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, given: Any) -> Any:
+        """Put the sections that extras may have under one key; misspelt ones stay, and fail."""
+        if not isinstance(given, Mapping):
+            return given
+        own, added = cls.model_fields.keys(), {}
+        for name in given.keys() - own:
+            is_table = isinstance(given[name], Mapping | Section)
+            known = set(extra.names("sections"))
+            if is_table and (name in known or not get_close_matches(name, own | known)):
+                added[name] = given[name]
+        rest = {name: value for name, value in given.items() if name not in added}
+        return rest | {"sections": added} if added else rest
+
+    @field_validator("sections", mode="before")
+    @classmethod
+    def _read_sections(cls, given: Any) -> Any:
+        return {name: _read_section(name, section) for name, section in sorted(given.items())}
+
+    @model_serializer(mode="wrap")
+    def _spread(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write the sections of extras as the others."""
+        written: dict[str, Any] = dump(self)
+        return {**written, **written.pop("sections", {})}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for name in self.outcomes:
-            if name in self.columns:
-                raise ValueError(f"the target {name!r} is also one of the columns")
-        _require_file_names(self.vectors)
-        _require_private(self)
-        name = self.learner.name
-        if name not in (known := ("any", AUTO, *self.learner_names)):
-            raise ValueError(
-                f"learner.name: {no_such(f'learner for a {self.target.task}', name, known)}"
-            )
-        _require_summable(self)
-        _require_sealable(self)
-        if self.measures is not None:
-            _require_measurable(self.measures, self.target)
-            _require_apart(self.groupings)
-        if self.frozen is not None:
-            _require_frozen(self)
-            if self.upload.encrypt and self.coordinator is None:
-                raise ValueError("upload.encrypt needs the coordinator's key: plan freeze --key")
+        wrong = [found.text for found in findings((*RULES, *self.rules_of("plan")), self)]
+        if wrong:
+            raise ValueError("; ".join(wrong))
         return self
+
+    def section(self, kind: type[A]) -> A | None:
+        """Return the section of an extra; None if the plan has none of this kind."""
+        return next((s for s in self.sections.values() if isinstance(s, kind)), None)
+
+    def rules_of(self, table: str) -> Iterator[Rule[Any]]:
+        """Yield the rules that the extras of the plan's sections add to a table of rules."""
+        for name in self.sections:
+            yield from extra.rules(table, of=name)
 
     @property
     def coordinator(self) -> CoordinatorPublicKey | None:
@@ -590,31 +534,41 @@ class Plan(Section):
         return self.target.task == "survival"
 
     @property
-    def sums_alone(self) -> bool:
-        """True if sites send sums of moments only: the model is their head; nothing is pooled."""
-        return self.upload.kind == "moments"
+    def sent(self) -> str:
+        """The kind of upload that leaves a site."""
+        kinds = (section.sends for section in self.sections.values())
+        return next(filter(None, kinds), "predictions")
 
     @property
-    def sealing(self) -> Privacy | None:
+    def sums_alone(self) -> bool:
+        """True if sites send sums of moments only: the model is their head; nothing is pooled."""
+        return self.sent == "moments"
+
+    @property
+    def sealing(self) -> Sealed | None:
         """The terms of sealed sums, if single uploads are hidden from the coordinator."""
-        sealed = self.privacy is not None and self.privacy.mode == "sealed"
-        return self.privacy if sealed else None
+        return cast("Sealed | None", self.sections.get("sealed"))
+
+    @property
+    def moments(self) -> Moments | None:
+        """The features of which sites send sums."""
+        return cast("Moments | None", self.sections.get("moments"))
 
     @property
     def promise(self) -> Guarantee | None:
         """What differential privacy each upload has, if any: then nothing else may leave a site."""
-        stated = None if self.privacy is None else self.privacy.people
-        return None if stated is None else stated.guarantee
+        promises = (section.promise for section in self.sections.values())
+        return next((promise for promise in promises if promise is not None), None)
 
     @property
-    def sent(self) -> str:
-        """The kind of upload that leaves a site."""
-        return self.upload.kind if self.sealing is None else "masked"
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader of the plan must know of its sections."""
+        return tuple(filter(None, (section.caution(self) for section in self.sections.values())))
 
     @property
     def num_summed(self) -> int:
         """Features of one scale whose products are summed; 0 if the plan asks for no sums."""
-        return 0 if self.moments is None else 1 + self.num_inputs + self.moments.features
+        return 0 if self.moments is None else self.moments.num_summed(self)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -624,8 +578,9 @@ class Plan(Section):
     @property
     def learner_names(self) -> tuple[str, ...]:
         """The models of the plan's task that can be named: in it, or by a site that may choose."""
-        if self.promise is not None:
-            return (self.learner.name,)  # `PRIVATE`, as no other has noise
+        for section in self.sections.values():
+            if section.learners:
+                return section.learners
         return ("network", "small-network", *BY_TASK[self.target.task])
 
     @property
@@ -715,13 +670,16 @@ class Plan(Section):
         """Return the SHA-256 of what is agreed; where the reference rows lay is not part of it.
 
         Keys at their defaults are left out, so a later version with more keys finds the same
-        digest. The defaults of format 1 must never change.
+        digest. All keys are sorted but those of columns, whose order is the network's: neither the
+        order of a file's sections nor what is installed changes the digest.
         """
         agreed = self.model_copy(
             update={"reference": self.reference.model_copy(update={"file": ""})}
         )
-        content = agreed.model_dump_json(exclude_defaults=True)
-        return hashlib.sha256(content.encode()).hexdigest()
+        content = agreed.model_dump(mode="json", exclude_defaults=True)
+        content["columns"] = list(content["columns"].items())
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def fingerprint(self) -> str:
@@ -782,138 +740,20 @@ def refusal(error: ValidationError, kind: type[Section], name: str, whole: str) 
     return PlanError(" ".join(f"{name}: {problems}".split()))
 
 
-def _require_file_names(names: Iterable[str]) -> None:
-    """Files of vectors have the names of their columns, which others may have chosen."""
-    for name in names:
-        if not re.fullmatch(r"[^\W_][\w ()+.-]{0,63}", name) or name == "codes":
-            raise ValueError(
-                f"columns: {name!r} cannot be the name of a vector, of which files are "
-                "called: use letters, digits, spaces and ()+.-_, and not 'codes'"
-            )
-
-
-def _require_measurable(measures: Measures, target: Target) -> None:
-    """Events and thresholds are for classes."""
-    if measures.thresholds and target.task != "classification":
-        raise ValueError("measures.thresholds are risks, which only a classification has")
-    classes = target.classes or ()
-    if measures.event and (len(classes) != 2 or measures.event not in classes):
-        raise ValueError("measures.event must be one of the two classes of the target")
-
-
-def _require_summable(plan: Plan) -> None:
-    """Sums of moments are for classes and numbers, and are all that a site sends."""
-    if plan.sums_alone != (plan.moments is not None):
-        raise ValueError(
-            "upload.kind = 'moments' and a section [moments] go together: write both or neither"
-        )
-    if not plan.sums_alone:
-        return
-    if plan.survival:
-        raise ValueError("moments are for a classification or a regression")
-    unused = {
-        "gate": plan.gate is not None,
-        "model.module": bool(plan.model.module),
-        "rules.max_weight": plan.rules.max_weight is not None,
-        "rules.screening": plan.rules.screening != "report",
-    }
-    if stated := [name for name, is_stated in unused.items() if is_stated]:
-        raise ValueError(
-            f"with upload.kind = 'moments' leave {', '.join(stated)} out: it has no part"
-        )
-
-
-def _require_sealable(plan: Plan) -> None:
-    """Sealed sums are of predictions of a class or a time, whose terms fit into 64 bits."""
-    if plan.sealing is None:
-        return
-    if plan.regression:
-        raise ValueError(
-            "privacy.mode: a regression cannot be sealed; its term trust_2 is a weight of up to "
-            "1e32 per row, which 64 bits cannot hold"
-        )
-    if plan.upload.kind != "predictions":
-        raise ValueError("privacy.mode: sealed sums are of upload.kind = 'predictions'")
-    unused = {
-        "gate": plan.gate is not None,
-        "rules.max_weight": plan.rules.max_weight is not None,
-        "rules.screening": plan.rules.screening != "report",
-    }
-    if stated := [name for name, is_stated in unused.items() if is_stated]:
-        raise ValueError(
-            f"with privacy.mode = 'sealed' leave {', '.join(stated)} out: it needs single uploads"
-        )
-    if plan.rules.quorum < plan.sealing.minimum:
-        raise ValueError(
-            f"rules.quorum = {plan.rules.quorum} is below privacy.minimum = "
-            f"{plan.sealing.minimum}: no result could be opened"
-        )
-    if plan.coordinator is not None and plan.coordinator in plan.sealing.public_keys:
-        raise ValueError("privacy.holders: the coordinator cannot be a key holder as well")
+def _read_section(name: str, given: object) -> Added:
+    """Return a section of an extra; without the extra the plan is refused."""
+    kind = extra.load("sections", name)
+    if kind is None:
+        raise ValueError(extra.missing(name))
+    if isinstance(given, kind):
+        found: Added = given
+        return found
     try:
-        plan.sealing.form(plan).parts  # noqa: B018  # fit, or are refused
-    except PoolError as error:
-        raise ValueError(f"privacy: {error}") from error
-
-
-def _require_private(plan: Plan) -> None:
-    """Under a promise of differential privacy sites send what has noise, and nothing else."""
-    private = plan.learner.name == PRIVATE
-    if private and not plan.classification:
-        raise ValueError(
-            f"learner.name: {PRIVATE!r} is for a classification, not for a {plan.target.task}"
-        )
-    if plan.promise is None:
-        if private:
-            raise ValueError(
-                f"learner.name: {PRIVATE!r} needs privacy.people: epsilon, delta, adjacency, unit"
-            )
-        return
-    if not private:
-        raise ValueError(
-            f"with privacy.people learner.name must be {PRIVATE!r}, which is for a "
-            "classification: no other learner has noise, and to choose one by the rows reveals "
-            "something of them"
-        )
-    if plan.upload.kind != "predictions":
-        raise ValueError("with privacy.people upload.kind must be 'predictions'")
-    if plan.sealing is not None:
-        raise ValueError(
-            "privacy.people and mode = 'sealed' do not go together: sealed sums need the exact "
-            "number of rows of each class"
-        )
-    unnoised = {
-        "gate": plan.gate is not None,
-        "learner.split": plan.learner.split != "any",
-        "survey": plan.survey is not None,
-        "reference.synthetic": plan.reference.synthetic is not None,
-    }
-    if stated := [name for name, is_stated in unnoised.items() if is_stated]:
-        raise ValueError(
-            f"with privacy.people leave {', '.join(stated)} out: it tells of rows without noise"
-        )
-
-
-def _require_apart(groupings: Sequence[Grouping]) -> None:
-    """Two groupings of one column would tell what each of them hides."""
-    names = [grouping.column for grouping in groupings]
-    if len(set(names)) < len(names):
-        raise ValueError("measures.groups: a column can be grouped in one way only")
-
-
-def _require_frozen(plan: Plan) -> None:
-    """A frozen plan has every centre and scale."""
-    open_ends = [
-        name
-        for name, column in plan.columns.items()
-        if not isinstance(column, Category) and (column.centre is None or column.scale is None)
-    ]
-    if plan.regression and (plan.target.centre is None or plan.target.scale is None):
-        open_ends.append(plan.target.name)
-    if bool(plan.model.module) != (plan.frozen is not None and plan.frozen.network is not None):
-        raise ValueError("is frozen, but frozen.network is not that of model.module")
-    if open_ends:
-        raise ValueError(f"is frozen, but {', '.join(open_ends)} have no centre and scale")
+        found = kind.model_validate(given)
+    except ValidationError as error:
+        lines = (_readable(problem, kind, name) for problem in error.errors())
+        raise ValueError("; ".join(f"{name}.{line}" for line in lines)) from error
+    return found
 
 
 def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
@@ -923,6 +763,8 @@ def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
         del where[2]  # which of the types it was read as
     if where[:1] == ["policy"] and where[1:2] in (["path"], ["section"]):
         del where[1]
+    if where == ["sections"]:
+        return problem["msg"].removeprefix("Value error, ")  # which names its section
     place = ".".join(where) or whole
     if problem["type"] == "extra_forbidden":
         known = _keys(kind, where[:-1])
@@ -943,7 +785,8 @@ def _keys(kind: type[Section], path: Sequence[str]) -> list[str]:
         kinds = [section for annotation in annotations for section in _sections(annotation)]
         if any(get_origin(annotation) is dict for annotation in annotations):
             break  # what follows is the name of an entry
-    return sorted({name for section in kinds for name in section.model_fields})
+    known = {name for section in kinds for name in section.model_fields}
+    return sorted(known | set(extra.names("sections")) if kinds == [Plan] else known)
 
 
 def _sections(annotation: Any) -> list[type[Section]]:

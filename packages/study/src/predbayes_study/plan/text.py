@@ -3,7 +3,7 @@
 The text loads back to an equal plan: `Plan.loads(dump(plan)) == plan`. What a reader should decide
 about is written out even where it is the default; what would be noise, such as an empty unit, is
 left out. Comments are no part of a plan's digest, so they may change with the version; their words
-are in `comments.toml`.
+are in `comments.toml`, and for a section of an extra in a file of this name beside its module.
 
 Keys and values are written by tomlkit, for a site's file, too. The layout is ours, because comments
 stand below each other; and a whole number has no point, because the text of a frozen plan must not
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -42,24 +42,38 @@ _SELDOM = {"rules.min_rows", "learner.split", "target.event", "target.codes", "t
 def dump(plan: Plan, notes: Mapping[str, Sequence[str]] | None = None) -> str:
     """Return the text of a plan, with comments; notes are further ones, above columns."""
     header = _COMMENTS["draft" if plan.frozen is None else "frozen"]
-    top = _lines("", {k: v for k, v in plan if not isinstance(v, Section | dict)})
+    top = _lines("", {k: v for k, v in plan if not isinstance(v, Section | Mapping)})
     parts = [header + "\n".join(top)]
-    for name, value in plan:
+    *others, frozen = plan
+    for name, value in (*others, *plan.sections.items(), frozen):
         if name == "columns":
-            parts.append(_section(name, _columns(plan.columns, notes or {})))
+            comments = _above(_COMMENTS, name)
+            parts.append("\n".join([*comments, *_columns(plan.columns, notes or {})]))
         elif isinstance(value, Section):
-            parts.append(_section(name, _lines(f"{name}.", _shown(name, value))))
+            parts += _sections(name, value, _COMMENTS if name in Plan.model_fields else _of(value))
     if plan.frozen is None and plan.measures is None:
         parts.append(_offer_measures(plan))
-    if plan.frozen is not None and plan.frozen.network is not None:
-        name = "frozen.network"
-        parts.append(_section(name, _lines(f"{name}.", dict(plan.frozen.network))))
     return "\n\n".join(parts) + "\n"
 
 
-def _section(name: str, lines: list[str]) -> str:
-    comments = [f"# {line}" for line in _COMMENTS["sections"][name].splitlines()]
-    return "\n".join([*comments, f"[{name}]", *lines])
+def _of(section: Section) -> Mapping[str, Any]:
+    """The comments of an extra's section, from the file beside its module."""
+    package = type(section).__module__.rpartition(".")[0]
+    return tomllib.loads(resources.files(package).joinpath("comments.toml").read_text("utf-8"))
+
+
+def _sections(name: str, section: Section, comments: Mapping[str, Any]) -> Iterator[str]:
+    """A section, and those that are in it."""
+    values = _shown(name, section)
+    inner = {key: value for key, value in values.items() if isinstance(value, Section)}
+    outer = {key: value for key, value in values.items() if key not in inner}
+    yield "\n".join([*_above(comments, name), *_lines(f"{name}.", outer, comments)])
+    for key, value in inner.items():
+        yield from _sections(f"{name}.{key}", value, comments)
+
+
+def _above(comments: Mapping[str, Any], name: str) -> list[str]:
+    return [*(f"# {line}" for line in comments["sections"][name].splitlines()), f"[{name}]"]
 
 
 def _offer_measures(plan: Plan) -> str:
@@ -86,17 +100,18 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
         del values["unit"], values["transform"]  # a class has neither
     if name == "target" and values["task"] == "survival":
         del values["transform"]
-    values.pop("network", None)  # which is a section of its own
     for key, told in type(section).model_fields.items():
         if f"{name}.{key}" in _SELDOM and values[key] == told.default:
             del values[key]
     return {k: v for k, v in values.items() if v or f"{name}.{k}" not in _QUIET}
 
 
-def _lines(prefix: str, values: dict[str, Any]) -> list[str]:
+def _lines(
+    prefix: str, values: dict[str, Any], comments: Mapping[str, Any] = _COMMENTS
+) -> list[str]:
     """One line for each value, its comment behind it."""
     written = [(f"{prefix}{key}", _assignment(prefix, key, value)) for key, value in values.items()]
-    pairs = [(line, _COMMENTS["keys"].get(path, "")) for path, line in written if line]
+    pairs = [(line, comments["keys"].get(path, "")) for path, line in written if line]
     widths = [len(line) for line, comment in pairs if comment and len(line) <= _COMMENT_UP_TO]
     column = max([_COMMENT_FROM, *widths])
     return [f"{line:<{column}}  # {comment}" if comment else line for line, comment in pairs]

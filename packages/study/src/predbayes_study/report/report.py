@@ -27,7 +27,6 @@ from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
 from predbayes_study.extra import added
-from predbayes_study.extras.survey.words import synthetic_words
 from predbayes_study.plan.schema import Category, Column, Number, Plan
 from predbayes_study.report import figures
 from predbayes_study.report.clinical import (
@@ -260,7 +259,7 @@ def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     """List what a reader must know before anything else; in public no site is named."""
     lines = [
         *opening(result, public=public),
-        *filter(None, [synthetic_words(plan.reference)]),
+        *plan.cautions,
         *result.cautions,
     ]
     found = [site for site in result.sites if site.findings]
@@ -600,7 +599,6 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
         event=event_of(result),
         most_frequent=most_frequent(plan, result),
         named=MEASURES,
-        synthetic_words=synthetic_words(plan.reference),
         of_classes=[MEASURES[name] for name in OF_CLASSES],
         finished=f"{result.finished[:16].replace('T', ' ')} UTC",
         **more,

@@ -24,9 +24,9 @@ from predbayes.learning.training import resolve_device
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes_study.extras.sealed.masking import WORDS, unmasked, words_digest
+from predbayes_study.extras.sealed.section import Sealed
 from predbayes_study.extras.sealed.secure_sum import from_words
 from predbayes_study.kit.kit import Kit, Labels
-from predbayes_study.plan.schema import Privacy
 from predbayes_study.result.accepted import AcceptedUpload
 from predbayes_study.result.conclude import Conclusion, Heading, Read, Report, Run
 from predbayes_study.result.schema import SiteResult
@@ -76,7 +76,7 @@ def conclude_opened(
 
 def _opened(
     kit: Kit,
-    sealing: Privacy,
+    sealing: Sealed,
     uploads: Sequence[AcceptedUpload],
     read: Read,
     openings: Sequence[Path],

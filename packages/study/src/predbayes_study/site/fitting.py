@@ -8,7 +8,7 @@
               counts where none is below the plan's `min_cell`. Or sums of moments of the rows
               (`study.site.sums`): then the model that was fitted stays, for the site to compare
 
-Under a plan that promises differential privacy (`privacy.people`) there are predictions of a model
+Under a plan that promises differential privacy (`[privacy]`) there are predictions of a model
 that was learnt with noise, a count with noise, and nothing else: no blind spot, no gate, no class
 counts.
 

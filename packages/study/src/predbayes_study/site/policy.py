@@ -65,7 +65,10 @@ class Asked:
     def of(cls, plan: Plan, learner: str = "", num_rows: int = 1) -> Asked:
         """Ask about a plan and what it makes leave."""
         named = plan.learner.name
-        leaving = (plan.upload.kind, *(() if plan.gate is None else ("gate",)))
+        leaving = (
+            "predictions" if plan.sent == "masked" else plan.sent,
+            *(() if plan.gate is None else ("gate",)),
+        )
         return cls(plan, learner or ("" if named == "any" else named), num_rows, leaving)
 
     @classmethod
@@ -135,7 +138,7 @@ RULES = (
         lambda policy, asked: (
             policy.max_epsilon is not None and asked.plan is not None and asked.plan.promise is None
         ),
-        "the plan promises no differential privacy (privacy.people)",
+        "the plan promises no differential privacy, in [privacy]",
     ),
     Rule(
         "max_membership_auc",

@@ -222,7 +222,7 @@ def _require_people(plan: Plan, frame: pd.DataFrame) -> None:
     if PATIENT not in frame or bool((frame[PATIENT] == "").any()):
         lacking = "some rows have no patient" if PATIENT in frame else "it names no such column"
         raise DataError(
-            f"privacy.people of the plan is for each person, and site.toml has to say whose each "
+            f"[privacy] of the plan is for each person, and site.toml has to say whose each "
             f"row is (patient = COLUMN): {lacking}, and rows of one person must be clipped as one"
         )
 

@@ -1,7 +1,7 @@
 """The site's secret, of which all noise and all lots of a private study are drawn.
 
 A plan's seed is known to everybody, so noise that is drawn from it can be taken off again. Under a
-plan that promises differential privacy (`privacy.people`) nothing at a site is drawn from it:
+plan that promises differential privacy (`[privacy]`) nothing at a site is drawn from it:
 
     NAME.secret    32 random bytes beside the site's key, made when first needed, readable by its
                    owner alone. It is in no kit, no upload and no log

@@ -6,7 +6,7 @@
     release   signed, or held back until it is approved
 
 Training that was killed goes on, and gives the same upload to the bit. Under a plan that promises
-differential privacy (`privacy.people`) noise and held-out rows are by the site's secret
+differential privacy (`[privacy]`) noise and held-out rows are by the site's secret
 (`study.site.secret`), and what is promised is in the book of budgets (`study.site.budget`) before
 anything is trained.
 

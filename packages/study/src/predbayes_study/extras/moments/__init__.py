@@ -1,1 +1,11 @@
-"""Moments."""
+"""Sums of moments: sites send sums over their rows, of which the model is made."""
+
+from __future__ import annotations
+
+from predbayes_study.extra import Extra
+
+extra = Extra(
+    "predbayes_study.extras.moments",
+    sections={"moments": "section:Moments"},
+    rules={"review": "rules:REVIEW"},
+)

@@ -26,7 +26,6 @@ from typing import Any
 from predbayes.optional import require
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES
-from predbayes_study.extras.survey.words import synthetic_words
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.clinical import event_of, risk_words
 from predbayes_study.report.report import (
@@ -65,7 +64,7 @@ def render_card_data(plan: Plan, result: Result) -> str:
         measures=[MEASURES[name] for name in (() if scores is None else scores.metrics)],
         performance=list(_performance(plan, result)),
         event=event_of(result),
-        synthetic=synthetic_words(plan.reference),
+        synthetic=" ".join(plan.cautions),
         told=_told,
     )
     states = Counter(item["state"] for item in items)

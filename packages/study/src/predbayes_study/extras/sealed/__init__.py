@@ -1,7 +1,12 @@
-"""Sums of many sites that no one can open alone."""
+"""Sealed sums: the coordinator sees what sites sent in a sum of many sites only."""
 
 from __future__ import annotations
 
 from predbayes_study.extra import Extra
 
-extra = Extra("predbayes_study.extras.sealed", commands={"holder": "command:app"})
+extra = Extra(
+    "predbayes_study.extras.sealed",
+    sections={"sealed": "section:Sealed"},
+    rules={"plan": "section:RULES"},
+    commands={"holder": "command:app"},
+)

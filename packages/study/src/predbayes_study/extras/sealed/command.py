@@ -38,7 +38,7 @@ def keys(
     key = CoordinatorKey.generate()
     private, _ = save_key_pair(key, out, passphrase=passphrase)
     say(f"{private}: keep it here, and never where the coordinator is")
-    say("for the coordinator, who writes it into holders of [privacy] of the plan:")
+    say("for the coordinator, who writes it into holders of [sealed] of the plan:")
     say(f'  "{key.public.signing.hex}{key.public.encryption}"')
     say(f"read out to the sites: {key.public.fingerprint}")
 

@@ -32,7 +32,8 @@ from pathlib import Path
 from predbayes.errors import StudyError, no_such
 from predbayes.exchange.strict import SiteName, Strict, require_site_name
 from predbayes_study.extras.sealed.masking import Request, opening_of, summed_masks
-from predbayes_study.plan.schema import Plan, Privacy
+from predbayes_study.extras.sealed.section import Sealed
+from predbayes_study.plan.schema import Plan
 from predbayes_study.store.journal import Journal
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import PublicKey
@@ -117,7 +118,7 @@ class Holder:
         return Journal(self.folder / FILE, {"admit": _Admitted, "open": _Opened})
 
 
-def _sealing(plan: Plan, request: Request, key: CoordinatorKey) -> Privacy:
+def _sealing(plan: Plan, request: Request, key: CoordinatorKey) -> Sealed:
     """The terms of sealed sums, if the request is of this plan and the plan names the holder."""
     if request.plan != plan.digest():
         raise StudyError("the request belongs to a different plan than this kit")

@@ -6,6 +6,8 @@ from predbayes_study.extra import Extra
 
 extra = Extra(
     "predbayes_study.extras.survey",
+    sections={"survey": "section:SurveyTerms"},
+    rules={"review": "rules:REVIEW"},
     events={"survey": "events:SURVEYS"},
     pages={"report": "tableone_page:section"},
     commands={

@@ -23,6 +23,7 @@ from predbayes_study.cli.show import (
     show_findings,
 )
 from predbayes_study.cli.site_check import NameOption, SuggestOption, show_draft
+from predbayes_study.extras.survey.section import SurveyTerms
 from predbayes_study.wording import counted
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def survey_command(
     told, moments = done.survey, done.survey.moments
     rows = f"at least {counted(told.rows, 'row')}"
     say(f"{told.site}: {rows}, {counted(len(told.columns), 'column')}")
-    if read.survey is not None and read.survey.moments and moments is None:
+    asked = read.section(SurveyTerms)
+    if asked is not None and asked.moments and moments is None:
         say("no sums of products: too few rows for so many, or the site's policy forbids them")
     say(f"read and sign the egress page: {done.page}")
     if done.released:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from predbayes_study.extras.survey import section
 from predbayes_study.extras.survey.surveyfile import CategoryTold, Feature, NumberTold, Survey
 from predbayes_study.extras.survey.take import BEYOND, BOUND, ROWS_PER_SUM
 from predbayes_study.plan.schema import Plan
@@ -39,11 +40,13 @@ def render_survey(plan: Plan, survey: Survey, *, num_bytes: int, released: bool)
         num_bytes: Of its file.
         released: Whether it may leave; otherwise the page says that it is held back.
     """
+    asked = plan.section(section.SurveyTerms)
     return render_page(
         "survey.html.j2",
         {},
         "predbayes_study.extras.survey",
         plan=plan,
+        asks_sums=asked is not None and asked.moments,
         survey=survey,
         lines=[_line(survey, name) for name in survey.columns],
         sums=list(_sums(survey)),

@@ -31,8 +31,10 @@ import torch
 
 from predbayes.errors import PlanError
 from predbayes.seeding import generator
+from predbayes_study.extras.survey import section
 from predbayes_study.extras.survey.marginal import Marginal
 from predbayes_study.extras.survey.merge import agreeing
+from predbayes_study.extras.survey.section import Synthetic
 from predbayes_study.extras.survey.surveyfile import (
     CategoryTold,
     Feature,
@@ -40,7 +42,7 @@ from predbayes_study.extras.survey.surveyfile import (
     NumberTold,
     Survey,
 )
-from predbayes_study.plan.schema import Category, Number, Plan, Synthetic
+from predbayes_study.plan.schema import Category, Number, Plan
 from predbayes_study.tables.reading import read_reference
 
 Array = np.ndarray[Any, Any]
@@ -90,7 +92,8 @@ def with_rows(
         file: Where all rows will be, relative to the plan.
     """
     rows, reference = draw_rows(plan, surveys, drawn.rows, drawn.seed), plan.reference
-    if reference.synthetic is not None:
+    asked = plan.section(section.SurveyTerms) or section.SurveyTerms()
+    if asked.synthetic is not None:
         raise PlanError("the draft has synthetic reference rows already; give one without")
     if reference.file:
         real = read_reference(folder / reference.file)
@@ -104,10 +107,11 @@ def with_rows(
     change = {
         "file": file,
         "unlabelled": reference.unlabelled + drawn.rows,
-        "synthetic": drawn,
         "source": reference.source or f"drawn from surveys of {len(surveys)} sites",
     }
-    return plan.model_copy(update={"reference": reference.model_copy(update=change)}), rows
+    sections = {**plan.sections, "survey": asked.model_copy(update={"synthetic": drawn})}
+    reference = reference.model_copy(update=change)
+    return plan.model_copy(update={"reference": reference, "sections": sections}), rows
 
 
 def record(surveys: Sequence[Survey], num_rows: int, seed: int) -> Synthetic:

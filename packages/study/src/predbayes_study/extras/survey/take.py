@@ -34,6 +34,7 @@ import pandas as pd
 
 from predbayes.errors import DataError, PlanError, TextError
 from predbayes.text import require_printable
+from predbayes_study.extras.survey import section
 from predbayes_study.extras.survey.surveyfile import (
     LARGEST,
     LEVELS,
@@ -99,7 +100,8 @@ def take_survey(
         raise DataError(f"{path.name}: fewer than {MIN_STEPS * step} rows are not surveyed")
     coded = {name: _coded(plan, site, name, frame, step) for name in plan.names if name in frame}
     inputs = {name: one for name, one in coded.items() if name in plan.columns}
-    asked = moments and plan.survey is not None and plan.survey.moments
+    stated = plan.section(section.SurveyTerms)
+    asked = moments and stated is not None and stated.moments
     return Survey(
         plan=plan.digest(),
         site=site.name,
