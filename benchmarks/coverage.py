@@ -29,10 +29,11 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes.summand import fold
 from predbayes_lab.data import registry
+from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.conformal import ScoreBins, promised_sets, score_rows
 from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
-from predbayes_study.result.promises import LEVELS, pooled_scores
+from predbayes_study.result.statistics.coverage import LEVELS, add_counts
 
 NUM_SPLITS = 50
 NUM_SITES = 4
@@ -136,7 +137,7 @@ def told(predictive: Predictive, targets: Tensor, parts: list[Part], min_cell: i
         of = predictive[rows], targets[rows], "0" * 64
         infos.append(evaluation_upload(plan, f"site {number}", *of).info)
         check_evaluation(plan, infos[-1])
-    sums = pooled_scores(infos)
+    sums = add_counts(evaluation_of(info).scores for info in infos)
     assert sums is not None
     return ScoreBins(sums.edges, sums.counts)
 

@@ -15,8 +15,8 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import (
     Bin,
     CandidateResult,
-    Coverage,
     Finding,
+    IntervalCalibration,
     Level,
     PoolResult,
     Reliability,
@@ -389,15 +389,15 @@ def _reliability(draw: random.Random, num_rows: int) -> Reliability:
     for index, share in enumerate(shares):
         count = round(share * num_rows)
         if count == 0:
-            bins.append(Bin(count=0, confidence=0.0, accuracy=0.0, null_low=0.0, null_high=0.0))
+            bins.append(Bin(count=0, stated=0.0, observed=0.0, null_low=0.0, null_high=0.0))
             continue
         confidence = (index + 0.6) / 15
         error = math.sqrt(confidence * (1 - confidence) / count)
         bins.append(
             Bin(
                 count=count,
-                confidence=confidence,
-                accuracy=min(1.0, max(0.0, draw.gauss(confidence, 0.9 * error))),
+                stated=confidence,
+                observed=min(1.0, max(0.0, draw.gauss(confidence, 0.9 * error))),
                 null_low=max(0.0, confidence - 1.96 * error),
                 null_high=min(1.0, confidence + 1.96 * error),
             )
@@ -406,10 +406,10 @@ def _reliability(draw: random.Random, num_rows: int) -> Reliability:
     return Reliability(ece=ece, null=0.0227, bins=tuple(bins))
 
 
-def _coverage(draw: random.Random, num_rows: int) -> Coverage:
+def _coverage(draw: random.Random, num_rows: int) -> IntervalCalibration:
     mean = num_rows / 10
     spread = math.sqrt(0.9 * mean)
-    return Coverage(
+    return IntervalCalibration(
         pit=tuple(round(draw.gauss(mean, spread)) for _ in range(10)),
         null_low=round(mean - 1.96 * spread),
         null_high=round(mean + 1.96 * spread),

@@ -21,7 +21,8 @@ from predbayes.errors import DataError
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.evaluation import FEWEST_ROWS, alike, evaluation_upload, sum_up
+from predbayes_study.result.evaluation import evaluate, evaluation_upload
+from predbayes_study.result.statistics.disclosure import FEWEST_ROWS, alike
 
 PLAN = Plan.loads("""
 format = 1
@@ -101,7 +102,7 @@ def num_fitting(seed, digits):
 
 def test_what_is_computed_here_is_what_leaves():
     predictive, targets = people(0)
-    found = sum_up(PLAN, predictive, targets, "0" * 64).metrics
+    found = evaluate(PLAN, predictive, targets, "0" * 64).metrics
     clipped = values(alike(PLAN, predictive, targets))
     sums = clipped[np.arange(NUM_CANDIDATES), targets.numpy()].sum(0)
     told = as_sent(sums, NUM_CANDIDATES)
@@ -135,7 +136,7 @@ def test_a_model_that_is_sure_of_one_person_does_not_tell_her_outcome(others, he
     right = alike(PLAN, predictive, any_classes).log_probs.argmax(1)
     well, ill = right.clone(), right.clone()
     well[3], ill[17] = 1 - right[3], 1 - right[17]  # somebody is not what the model says
-    sent = [sum_up(PLAN, predictive, targets, "0" * 64) for targets in (well, ill)]
+    sent = [evaluate(PLAN, predictive, targets, "0" * 64) for targets in (well, ill)]
     assert sent[0].metrics == sent[1].metrics
     assert sent[0].scores == sent[1].scores
 
@@ -171,5 +172,5 @@ def test_an_honest_model_scores_nearly_the_same():
     predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
     targets = torch.bernoulli(predictive.moments()[:, 1], generator=rng).long()
     plain = -predictive.log_probs[torch.arange(300), targets].sum()
-    found = sum_up(PLAN, predictive, targets, "0" * 64).metrics["nll"].total
+    found = evaluate(PLAN, predictive, targets, "0" * 64).metrics["nll"].total
     assert found == pytest.approx(float(plain), rel=0.02)

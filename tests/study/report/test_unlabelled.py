@@ -9,11 +9,10 @@ from predbayes_study.result.schema import (
     AtSites,
     Bin,
     ClassRisk,
-    Promise,
-    RiskBin,
+    Coverage,
+    Evaluated,
     Scores,
     ScoreSums,
-    SiteScores,
 )
 from tests.study.samples import (
     classification_plan,
@@ -41,22 +40,23 @@ CLASSES = scores(720, accuracy=(0.7, 0.72, 0.74), nll=(0.5, 0.55, 0.6))
 
 
 def risk(ends, num_bins, num_rows=720):
-    inside = {"risk": 0.5, "observed": 0.5, "null_low": 0.4, "null_high": 0.6}
+    inside = {"stated": 0.5, "observed": 0.5, "null_low": 0.4, "null_high": 0.6}
     return ClassRisk(
         name="yes",
         num_rows=num_rows,
         prevalence=Estimate(value=0.5, low=0.4, high=0.6),
         metrics=estimates(ends),
-        bins=tuple(RiskBin(count=num_rows // num_bins, **inside) for _ in range(num_bins)),
+        bins=tuple(Bin(count=num_rows // num_bins, **inside) for _ in range(num_bins)),
     )
 
 
 def told(found, plan, result, *, public=False, **change):
-    values = {"bins": (), "public": True} | change
+    coverages, figures = change.pop("coverages", ()), dict(found)
     sites = tuple(
-        SiteScores(site=s.site, scores=found, risks=values.get("risks", ())) for s in result.sites
+        Evaluated(site=s.site, **figures, risks=change.get("risks", ())) for s in result.sites
     )
-    at_sites = AtSites(sites=sites, pooled=found, **values)
+    pooled = Evaluated(**figures, **change)
+    at_sites = AtSites(sites=sites, pooled=pooled, coverages=coverages, public=True)
     result = without_labels(result).model_copy(update={"at_sites": at_sites})
     return trusted(plan, without_sites(result) if public else result)
 
@@ -85,7 +85,7 @@ class TestTwoClasses:
 
 
 def bins(num):
-    inside = {"confidence": 0.5, "accuracy": 0.5, "null_low": 0.4, "null_high": 0.6}
+    inside = {"stated": 0.5, "observed": 0.5, "null_low": 0.4, "null_high": 0.6}
     return tuple(Bin(count=100, **inside) for _ in range(num))
 
 
@@ -110,9 +110,9 @@ class TestNumbers:
         found = scores(600, coverage_95=covered)
         if shown is None:
             return told(found, plan, result)
-        one = Promise(level=0.95, size=1.0, credible_covered=shown)
+        one = Coverage(level=0.95, size=1.0, credible_covered=shown)
         counts = ScoreSums(num_sites=4, edges=(1.0,), counts=(500, 100))
-        return told(found, plan, result, promises=(one,), scores=counts)
+        return told(found, plan, result, coverages=(one,), scores=counts)
 
     def test_only_what_clipping_cannot_explain_is_a_verdict(self):
         for covered, shown, words in (

@@ -30,15 +30,14 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.report.report import render_report
 from predbayes_study.result.accepted import AcceptedEvaluation
 from predbayes_study.result.evaluation import (
-    alike,
     at_sites,
     check_evaluation,
+    evaluate,
     evaluation_upload,
-    scores_of,
-    sum_up,
 )
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.scoring import measures_of, score
+from predbayes_study.result.statistics.disclosure import alike
 from tests.study.samples import (
     classification_plan,
     classification_result,
@@ -114,7 +113,8 @@ class TestSums:
     @pytest.mark.parametrize("plan", [CLASSES, NUMBER])
     def test_intervals_are_about_those_of_the_rows(self, plan):
         predictive, targets = draw(plan, 400)
-        found = scores_of(plan, 400, sum_up(plan, predictive, targets, MODEL).metrics).metrics
+        info = evaluation_upload(plan, "Basel", predictive, targets, MODEL).info
+        found = at_sites(plan, [info]).pooled.metrics
         expected = score(plan, predictive, targets).metrics
         for name in names_of(plan):
             if name == "width_95":
@@ -149,20 +149,20 @@ class TestSuppression:
     def test_bins_are_sent_of_a_hundred_rows_and_if_none_is_small(self):
         confident = Categorical(torch.tensor([[0.95, 0.03, 0.02]] * 100).log())
         targets = torch.zeros(101, dtype=torch.long)
-        bins = sum_up(CLASSES, confident, targets[:100], MODEL).bins
+        bins = evaluate(CLASSES, confident, targets[:100], MODEL).bins
         assert bins.rows == (0,) * 9 + (100,)
         assert bins.hits == (0,) * 9 + (100,)
         assert bins.confidence[-1] == pytest.approx(95.0)
-        assert sum_up(CLASSES, confident[:99], targets[:99], MODEL).bins is None
+        assert evaluate(CLASSES, confident[:99], targets[:99], MODEL).bins is None
         one_other = torch.cat([confident.log_probs, torch.full((1, 3), 1 / 3).log()])
-        bins = sum_up(CLASSES, Categorical(one_other), targets, MODEL).bins
+        bins = evaluate(CLASSES, Categorical(one_other), targets, MODEL).bins
         assert bins.rows == (0,) * 9 + (101,)  # it is taken for one of the others
         one_other[95:100] = torch.tensor([0.64, 0.18, 0.18]).log()
         one_other[0] = torch.tensor([0.76, 0.12, 0.12]).log()  # between others
-        assert sum_up(CLASSES, Categorical(one_other), targets, MODEL).bins is None
+        assert evaluate(CLASSES, Categorical(one_other), targets, MODEL).bins is None
 
     def test_sums_have_three_digits_and_counts_all_of_theirs(self):
-        found = sum_up(CLASSES, *draw(CLASSES, 1000), MODEL)
+        found = evaluate(CLASSES, *draw(CLASSES, 1000), MODEL)
         for name in ("nll", "brier"):
             total, squares = found.metrics[name].total, found.metrics[name].squares
             spread = squares - total * total / 1000
@@ -171,7 +171,7 @@ class TestSuppression:
         assert found.metrics["accuracy"].total == int(found.metrics["accuracy"].total)
 
     def test_what_follows_from_the_rest_is_not_sent(self):
-        found = sum_up(CLASSES, *draw(CLASSES, 50), MODEL)
+        found = evaluate(CLASSES, *draw(CLASSES, 50), MODEL)
         assert json.loads(found.model_dump_json())["metrics"]["accuracy"].keys() == {"total"}
 
     def test_in_public_there_is_no_sum_of_fewer_than_three_sites(self):
@@ -194,16 +194,16 @@ class TestSuppression:
         sure = Categorical(torch.tensor([[0.8, 0.1, 0.1]] * 100).log())
         targets = torch.tensor([0] * 80 + [1] * 20)
         infos = [evaluation_upload(CLASSES, s, sure, targets, MODEL).info for s in SITES[:2]]
-        (found,) = at_sites(CLASSES, infos).bins
-        assert (found.count, found.accuracy) == (200, 0.8)
-        assert found.confidence == pytest.approx(0.8)
+        (found,) = at_sites(CLASSES, infos).pooled.bins
+        assert (found.count, found.observed) == (200, 0.8)
+        assert found.stated == pytest.approx(0.8)
         assert found.null_low < 0.8 < found.null_high
         assert found.null_high - found.null_low == pytest.approx(0.11, abs=0.01)  # 3.92 std
 
 
 class TestWire:
     def test_an_evaluation_is_of_its_kind_alone(self):
-        evaluation = sum_up(CLASSES, *draw(CLASSES, 20), MODEL)
+        evaluation = evaluate(CLASSES, *draw(CLASSES, 20), MODEL)
         for info in (
             with_evaluation(UploadInfo(kind="predictions", num_rows=20), evaluation),
             UploadInfo(kind="evaluation", num_rows=20),
@@ -380,8 +380,8 @@ class TestStudy:
         for site in ("Alpha", "Beta"):
             study.add(evaluation_file(world, site, model))
         _, result = study.finish(leave_out=["Beta"])
-        assert sum(result.at_sites.scores.counts) == 60
-        assert result.at_sites.scores.num_sites == 1
+        assert sum(result.at_sites.pooled.scores.counts) == 60
+        assert result.at_sites.pooled.scores.num_sites == 1
 
     def test_what_is_no_evaluation_of_the_site_is_refused(self, world, model):
         study, _ = begin(world, "refused")

@@ -14,12 +14,12 @@ from predbayes_study.plan.grouping import ELSEWHERE
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.report import render_card, render_report
 from predbayes_study.result.evaluation import (
-    alike,
     at_sites,
     check_evaluation,
     evaluation_upload,
 )
 from predbayes_study.result.groups import Look, group_scores, membership, words_of
+from predbayes_study.result.statistics.disclosure import alike
 from tests.study.report.test_report import Page
 from tests.study.samples import event_plan, event_result
 
@@ -163,8 +163,8 @@ class TestSites:
             torch.cat([y[w] for (_, _, y), w in zip(parts, women, strict=True)]),
             1,
         )
-        assert found.groups[0].num_rows == risks.num_rows
-        ratio = found.groups[0].metrics["observed_expected"]
+        assert found.pooled.groups[0].num_rows == risks.num_rows
+        ratio = found.pooled.groups[0].metrics["observed_expected"]
         assert abs(ratio.value - risks.observed_expected().value) <= ratio.error + 1e-9
         assert found.sites[0].groups
         assert found.group_words
@@ -208,7 +208,7 @@ class TestSites:
         info = evaluation_upload(NUMBERS, "S", predictive, targets, "a" * 64, inputs=inputs).info
         check_evaluation(NUMBERS, info)
         assert all(one.events is None for one in evaluation_of(info).groups)
-        groups = at_sites(NUMBERS, [info]).groups
+        groups = at_sites(NUMBERS, [info]).pooled.groups
         assert all(group.metrics.keys() == {"nll"} for group in groups)
 
 

@@ -30,7 +30,12 @@ from predbayes_study.report.report import render_report
 from predbayes_study.result.conformal import ScoreBins
 from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.result.promises import check_scores, pooled_scores, promised, promises
+from predbayes_study.result.statistics.coverage import (
+    CountsOfScores,
+    add_counts,
+    coverages,
+    promised,
+)
 from predbayes_study.tasks.numbers import target_units
 from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study import world as worlds
@@ -214,15 +219,15 @@ def test_promises_say_what_the_model_itself_covers():
     """The model's spread is half of what it should be."""
     plan = plan_of(None)
     infos = [told(plan, 400, seed, site) for seed, site in enumerate(("Aarau", "Basel", "Chur"))]
-    sums = pooled_scores(infos)
+    sums = add_counts(evaluation_of(info).scores for info in infos)
     assert (sums.num_sites, sum(sums.counts)) == (3, 1200)
-    found = promises(plan, draw(None, 50, 5)[0], sums)
+    found = coverages(plan, draw(None, 50, 5)[0], sums)
     assert [one.level for one in found] == [0.8, 0.9, 0.95]
     for one in found:
         low, high = one.credible_covered
         assert low <= high < one.level
         assert one.size is not None
-    few = promises(plan, draw(None, 50, 5)[0], pooled_scores([told(plan, 30)]))
+    few = coverages(plan, draw(None, 50, 5)[0], add_counts([evaluation_of(told(plan, 30)).scores]))
     assert [one.size is None for one in few] == [False, True, True]
 
 
@@ -232,9 +237,9 @@ def test_of_times_nothing_is_promised():
     )
     with pytest.raises(DataError, match="nothing is promised of times to an event"):
         promised(survival, Survival(torch.zeros(3, 2)), None, 0.9)
-    info = told(plan_of(None), 60)
+    evaluation = evaluation_of(told(plan_of(None), 60))
     with pytest.raises(UploadError, match="not those of the plan"):
-        check_scores(survival, evaluation_of(info).scores, 60)
+        CountsOfScores().check(survival, evaluation.scores, evaluation, 60)
 
 
 # End to end
@@ -357,7 +362,7 @@ class TestPredict:
         arguments = (folder, world.root / "new.csv", "--out", tmp_path / "o.csv", "--coverage", 0.9)
         assert predict(monkeypatch, *arguments) == 0
         result = json.loads((folder / "result.json").read_text())
-        sums = result["at_sites"]["scores"]
+        sums = result["at_sites"]["pooled"]["scores"]
         sums["counts"][0] += 100
         (folder / "result.json").write_text(json.dumps(result))
         assert "not as the coordinator signed it" in refusal(monkeypatch, capsys, *arguments)
@@ -375,14 +380,16 @@ class TestReport:
             assert "450 held-out rows of 3 sites" in table
             for site in worlds.SITES[:3]:
                 assert site not in table
-            for one in study.result(2).at_sites.promises:
+            for one in study.result(2).at_sites.coverages:
                 assert f"<td>{100 * one.level:.0f} %</td>" in table
                 assert one.size is not None or one.level == 0.95
 
     def test_of_few_sites_the_public_sees_nothing(self, finished):
         _, study, _ = finished
         found = study.result(2).at_sites
-        few = found.model_copy(update={"scores": found.scores.model_copy(update={"num_sites": 2})})
+        sums = found.pooled.scores.model_copy(update={"num_sites": 2})
+        pooled = found.pooled.model_copy(update={"scores": sums})
+        few = found.model_copy(update={"pooled": pooled})
         shown = study.result(2).model_copy(update={"at_sites": few})
         page = promised_of(render_report(study.plan, shown, public=True))
         assert "held-out rows of" not in page

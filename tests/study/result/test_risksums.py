@@ -9,18 +9,19 @@ from predbayes.errors import UploadError
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.risk import Risks
 from predbayes.seeding import generator
-from predbayes_study.payloads.details import Weighted, evaluation_of, with_evaluation
+from predbayes_study.payloads.details import Evaluation, Weighted, evaluation_of, with_evaluation
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.report import without_sites
 from predbayes_study.result.evaluation import (
-    alike,
     at_sites,
     check_evaluation,
+    evaluate,
     evaluation_upload,
-    sum_up,
 )
-from predbayes_study.result.risksums import risk_sums, site_risks
 from predbayes_study.result.scoring import OF_RISK, risks
+from predbayes_study.result.statistics.disclosure import alike
+from predbayes_study.result.statistics.risks import RiskCounts
+from predbayes_study.result.statistics.statistic import HeldOutRows
 from tests.study.samples import classification_plan, classification_result
 
 MODEL = "a" * 64
@@ -50,13 +51,17 @@ def draw(plan, num_rows, seed=0):
 class TestSums:
     def test_no_count_is_small_and_all_add_up(self, plan):
         for seed in range(10):
-            for one in sum_up(plan, *draw(plan, 400, seed), MODEL).risks:
+            for one in evaluate(plan, *draw(plan, 400, seed), MODEL).risks:
                 assert min(*one.events, *one.others) >= 5
                 assert sum(one.events) + sum(one.others) == 400
 
     def test_what_they_tell_is_within_its_error_of_what_rows_tell(self, plan):
         predictive, targets = draw(plan, 600)
-        told = site_risks(plan, risk_sums(plan, predictive, targets))
+        rows, risks_of = HeldOutRows(plan, predictive, targets), RiskCounts()
+        rows.__dict__["predictive"] = predictive  # not clipped, to be compared with the rows
+        told = risks_of.pool(
+            plan, [risks_of.make(rows, Evaluation(model=MODEL, metrics={}), [])], 600
+        )
         exact = risks(plan, predictive, targets, rng=generator(0, "exact"))
         assert [one.name for one in told] == [one.name for one in exact]
         for found, rows in zip(told, exact, strict=True):
@@ -77,7 +82,7 @@ class TestSums:
         ]
         for info in infos:
             check_evaluation(plan, info)
-        pooled = at_sites(plan, infos).risks
+        pooled = at_sites(plan, infos).pooled.risks
         targets = torch.cat([y for _, y in parts])
         log_probs = torch.cat([alike(plan, p, y).log_probs for p, y in parts])
         for index, one in zip(plan.event_indices, pooled, strict=True):
@@ -90,11 +95,11 @@ class TestSums:
         assert len(at_sites(plan, infos).sites[0].risks) == len(plan.event_indices)
 
     def test_of_few_rows_nothing_is_told(self, plan):
-        assert sum_up(plan, *draw(plan, 99), MODEL).risks is None
+        assert evaluate(plan, *draw(plan, 99), MODEL).risks is None
         predictive, _ = draw(plan, 200)
         rare = torch.zeros(200, dtype=torch.long)
         rare[:4] = 1
-        assert sum_up(plan, predictive, rare, MODEL).risks is None
+        assert evaluate(plan, predictive, rare, MODEL).risks is None
 
 
 def changed(**parts):
@@ -149,9 +154,9 @@ def test_the_public_sees_risks_of_three_sites_or_none(num_counted, told):
         evaluation_upload(plan, f"S{k}", *draw(plan, n, k), MODEL).info for k, n in enumerate(sizes)
     ]
     found = at_sites(plan, infos).model_copy(update={"public": True})
-    assert len(found.risks) == 10
+    assert len(found.pooled.risks) == 10
     result = classification_result(plan).model_copy(update={"at_sites": found})
-    shown = without_sites(result).at_sites.risks
+    shown = without_sites(result).at_sites.pooled.risks
     assert len(shown) == told
     assert not any(risk.bins for risk in shown)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.seeding import generator
-from predbayes_study.result.schema import Coverage, Reliability
-from predbayes_study.result.scoring import calibration, wilson
+from predbayes_study.result.schema import IntervalCalibration, Reliability
+from predbayes_study.result.scoring import calibration
 
 CLASSES = Categorical(torch.randn(60, 3, generator=generator(0, "scores")).log_softmax(-1))
 NUMBERS = Gaussian(torch.zeros(60), torch.ones(60))
@@ -26,14 +27,14 @@ def test_calibration_is_that_of_the_family():
     assert isinstance(shown, Reliability)
     assert len(shown.bins) == DIAGRAM_BINS
     assert sum(b.count for b in shown.bins) == len(targets)
-    assert all(b.accuracy == (b.count > 0) for b in shown.bins)
+    assert all(b.observed == (b.count > 0) for b in shown.bins)
     covered = calibration(NUMBERS, torch.zeros(60), rng=generator(0, "numbers"))
-    assert isinstance(covered, Coverage)
+    assert isinstance(covered, IntervalCalibration)
     assert all(level.coverage.value == 1 for level in covered.levels)
 
 
 def test_a_share_has_an_interval_also_where_all_or_none_hit():
-    none, every = wilson(0, 20), wilson(20, 20)
+    none, every = share(0, 20), share(20, 20)
     assert (none.value, none.low) == (0, 0)
     assert 0 < none.high < 0.3
     assert (every.value, every.high) == (1, 1)

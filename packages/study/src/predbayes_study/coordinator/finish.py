@@ -27,6 +27,7 @@ from predbayes_study.coordinator.step import Step
 from predbayes_study.extras.records.tripod import CARD_FILE, render_card_data
 from predbayes_study.extras.sealed.masking import OPENING, Request, requests_of
 from predbayes_study.kit.kit import Labels
+from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.outstanding import site_files
 from predbayes_study.report.report import render_card, render_report
@@ -35,8 +36,8 @@ from predbayes_study.result.conclude import Conclusion, Heading, conclude
 from predbayes_study.result.evaluation import at_sites
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.opened import conclude_opened
-from predbayes_study.result.promises import pooled_scores, promises
 from predbayes_study.result.schema import Result
+from predbayes_study.result.statistics.coverage import add_counts, coverages
 from predbayes_study.result.summed import conclude_sums
 from predbayes_study.store.ledger import now
 from predbayes_study.trust.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
@@ -213,13 +214,16 @@ def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
     infos = [study.read(accepted).info for accepted in received]
     shown = at_sites(study.plan, infos)
-    if shown is not None and shown.scores is not None:
+    if shown is not None and shown.pooled.scores is not None:
         with threads(study.plan.learner.threads):
             predictive = found.model.predictive(study.kit.inputs)
         # A site that is left out of the model is no part of what is promised.
-        sums = pooled_scores([info for info in infos if info.site not in found.result.out])
-        told = {"scores": sums, "promises": promises(study.plan, predictive, sums)}
-        shown = shown.model_copy(update=told)
+        sums = add_counts(
+            evaluation_of(info).scores for info in infos if info.site not in found.result.out
+        )
+        pooled = shown.pooled.model_copy(update={"scores": sums})
+        promised = coverages(study.plan, predictive, sums)
+        shown = shown.model_copy(update={"pooled": pooled, "coverages": promised})
     change = {"at_sites": shown, "extras": _attached(study, state, found.result)}
     return dataclasses.replace(found, result=found.result.model_copy(update=change))
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from predbayes.optional import require
 from predbayes.predictive.estimate import Estimate
-from predbayes_study.result.schema import Bin, Coverage, Curves, Reliability, RiskBin
+from predbayes_study.result.schema import Bin, Curves, IntervalCalibration, Reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -201,22 +201,12 @@ def reliability_diagram(diagram: Reliability) -> str:
 
 
 @_once
-def risk_diagram(bins: Sequence[RiskBin], event: str) -> str:
+def risk_diagram(bins: Sequence[Bin], event: str) -> str:
     """Draw how often the event comes at each stated risk, over the counts of rows."""
     with _drawing(4.6, 4.5, (3.2, 1.0)) as (figure, (upper, lower)):
-        drawn = [
-            Bin(
-                count=b.count,
-                confidence=b.risk,
-                accuracy=b.observed,
-                null_low=b.null_low,
-                null_high=b.null_high,
-            )
-            for b in bins
-        ]
-        _draw_diagram(upper, drawn)
+        _draw_diagram(upper, bins)
         upper.set_ylabel("share with the event")
-        _draw_counts(lower, drawn)
+        _draw_counts(lower, bins)
         lower.set(xlabel="risk that the model states", ylabel="rows")
         return _svg(figure, "risk", f"Observed share of {event} against the stated risk")
 
@@ -319,7 +309,7 @@ def _time_axis(unit: str) -> str:
 
 
 @_once
-def pit(coverage: Coverage) -> str:
+def pit(coverage: IntervalCalibration) -> str:
     """Draw how many targets lie in each tenth of their predictive; equally many if calibrated."""
     with _drawing(4.0, 2.9) as (figure, (axes,)):
         num = len(coverage.pit)
@@ -350,7 +340,7 @@ def pit(coverage: Coverage) -> str:
 
 
 @_once
-def levels(coverage: Coverage) -> str:
+def levels(coverage: IntervalCalibration) -> str:
     """Draw the share of targets inside the interval of each level, against the level."""
     with _drawing(4.0, 2.9) as (figure, (axes,)):
         _diagonal(axes)
@@ -471,7 +461,7 @@ def _tick(entry: Whisker) -> str:
 def _draw_diagram(axes: Axes, bins: Sequence[Bin]) -> None:
     _diagonal(axes, 1.0)
     axes.bar(
-        [b.confidence for b in bins],
+        [b.stated for b in bins],
         [b.null_high - b.null_low for b in bins],
         0.04,
         [b.null_low for b in bins],
@@ -483,8 +473,8 @@ def _draw_diagram(axes: Axes, bins: Sequence[Bin]) -> None:
         zorder=2,
     )
     axes.plot(
-        [b.confidence for b in bins],
-        [b.accuracy for b in bins],
+        [b.stated for b in bins],
+        [b.observed for b in bins],
         color=_LINE,
         marker="o",
         markersize=5.5,
@@ -501,7 +491,7 @@ def _draw_diagram(axes: Axes, bins: Sequence[Bin]) -> None:
 def _draw_counts(axes: Axes, bins: Sequence[Bin]) -> None:
     """How many rows each bin has, as bars with their numbers."""
     counts = [b.count for b in bins]
-    places = [b.confidence for b in bins]
+    places = [b.stated for b in bins]
     bars = axes.bar(places, counts, 0.028, color="#9A9A9A", edgecolor=_INK, linewidth=0.5)
     said = [f"{count:,}" for count in counts]
     axes.bar_label(bars, said, padding=3, rotation=90, fontsize=_SIZE - 1.5)

@@ -47,9 +47,8 @@ from predbayes_study.report.unlabelled import opening, trusted
 from predbayes_study.result.schema import (
     FEWEST_TO_POOL,
     AtSites,
-    ClassRisk,
+    Evaluated,
     PoolResult,
-    Promise,
     Result,
     Scores,
     SiteResult,
@@ -151,8 +150,8 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         fewest_sites=FEWEST_TO_POOL,
         first=first_lines(plan, result, public=public),
         trusted=trusted(plan, shown),
-        promises=_promises(plan, shown),
-        unpromised=_unpromised(plan, shown),
+        promises=_promises(plan, shown.at_sites),
+        unpromised=_unpromised(plan, shown.at_sites),
         min_labels=MIN_LABELS,
         fewest_of_gate=MIN_ROWS,
         fitted=fitted_words(plan),
@@ -192,65 +191,47 @@ def without_sites(result: Result) -> Result:
     pool = result.pool.model_copy(update={"weights": weights})
     at_sites = result.at_sites
     if at_sites is not None:
+        pooled = at_sites.pooled
+        few = sum(bool(site.risks) for site in at_sites.sites) < FEWEST_TO_POOL
+        risks = () if few else tuple(r.model_copy(update={"bins": ()}) for r in pooled.risks)
         # Not its bins: perhaps one site alone sent some, and a bin may have few wrong answers.
-        bare = at_sites.model_copy(
-            update={
-                "sites": (),
-                "bins": (),
-                "risks": _public_risks(at_sites),
-                "groups": (),
-                "group_words": "",
-                "promises": _public_promises(at_sites),
-            }
-        )
-        at_sites = bare if at_sites.public else None
-    change = {"sites": (), "pool": pool, "at_sites": at_sites, "extras": {}}
-    return result.model_copy(update=change)
+        bare = pooled.model_copy(update={"bins": (), "risks": risks, "groups": ()})
+        few = pooled.scores is None or pooled.scores.num_sites < FEWEST_TO_POOL
+        coverages = () if few else at_sites.coverages
+        change = {"sites": (), "pooled": bare, "group_words": "", "coverages": coverages}
+        at_sites = at_sites.model_copy(update=change) if at_sites.public else None
+    return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites, "extras": {}})
 
 
-def _public_risks(found: AtSites) -> tuple[ClassRisk, ...]:
-    """What sites found of risks together, without its bins; nothing if few sites counted."""
-    if sum(bool(site.risks) for site in found.sites) < FEWEST_TO_POOL:
-        return ()
-    return tuple(risk.model_copy(update={"bins": ()}) for risk in found.risks)
-
-
-def _public_promises(found: AtSites) -> tuple[Promise, ...]:
-    """What sites' counts promise together; nothing if few sites counted."""
-    few = found.scores is None or found.scores.num_sites < FEWEST_TO_POOL
-    return () if few else found.promises
-
-
-def _promises(plan: Plan, result: Result) -> dict[str, Any] | None:
+def _promises(plan: Plan, at_sites: AtSites | None) -> dict[str, Any] | None:
     """The table of promised coverage; None where nobody counted."""
-    found = result.at_sites
-    if found is None or not found.promises or found.scores is None:
+    if at_sites is None or not at_sites.coverages or at_sites.pooled.scores is None:
         return None
     unit = f"widths in {plan.target.unit}" if plan.target.unit else "widths"
-    rows, sites = sum(found.scores.counts), found.scores.num_sites
+    sums, levels = at_sites.pooled.scores, at_sites.coverages
     return {
-        "counted": f"{counted(rows, 'held-out row')} of {counted(sites, 'site')}",
+        "counted": f"{counted(sum(sums.counts), 'held-out row')} of "
+        f"{counted(sums.num_sites, 'site')}",
         "size": "numbers of classes" if plan.classification else unit,
-        "places": decimals([one.size for one in found.promises if one.size is not None] or [1.0]),
-        "levels": found.promises,
+        "places": decimals([one.size for one in levels if one.size is not None] or [1.0]),
+        "levels": levels,
     }
 
 
-def _unpromised(plan: Plan, result: Result) -> list[str]:
+def _unpromised(plan: Plan, at_sites: AtSites | None) -> list[str]:
     """Say where no coverage is promised."""
     if plan.survival:
         return ["No coverage is promised for times to an event."]
-    found = result.at_sites
-    if found is None or not found.promises or found.scores is None:
+    if at_sites is None or not at_sites.coverages or at_sites.pooled.scores is None:
         return [
             "No coverage is promised: no site has sent counts of scores with its evaluation, or "
             "they may not be shown here."
         ]
-    rows = counted(sum(found.scores.counts), "row")
+    rows = counted(sum(at_sites.pooled.scores.counts), "row")
     return [
         f"No coverage is promised at {plain(100 * one.level)} %: {rows}, in bins of which none is "
         "small, are too few."
-        for one in found.promises
+        for one in at_sites.coverages
         if one.size is None
     ]
 
@@ -337,22 +318,22 @@ def _sites_table(result: Result, numbers: Mapping[str, int]) -> ScoreTable | Non
     """What sites found with the model on rows of their own, all of them first."""
     if result.at_sites is None:
         return None
-    labels = _labels(result, numbers)
-    found = result.at_sites
+    labels, pooled = _labels(result, numbers), result.at_sites.pooled
     alone = [
-        Contender(labels.get(site.site, site.site), "site", _with_risk(site.scores, site.risks))
-        for site in found.sites
+        Contender(labels.get(site.site, site.site), "site", _with_risk(site))
+        for site in result.at_sites.sites
     ]
-    everybody = all(risk.num_rows == found.pooled.num_rows for risk in found.risks)
-    pooled = _with_risk(found.pooled, found.risks) if everybody else found.pooled
-    return _score_table([Contender("All of them", "student", pooled), *alone])
+    everybody = all(risk.num_rows == pooled.num_rows for risk in pooled.risks)
+    first = Contender("All of them", "student", _with_risk(pooled) if everybody else pooled)
+    return _score_table([first, *alone])
 
 
-def _with_risk(scores: Scores, risks: Sequence[ClassRisk]) -> Scores:
+def _with_risk(scores: Evaluated) -> Scores:
     """Scores with what was found of the risk of an event."""
-    if len(risks) != 1:
+    if len(scores.risks) != 1:
         return scores
-    of_risk = {name: risks[0].metrics[name] for name in _AT_SITES if name in risks[0].metrics}
+    found = scores.risks[0].metrics
+    of_risk = {name: found[name] for name in _AT_SITES if name in found}
     return scores.model_copy(update={"metrics": {**scores.metrics, **of_risk}})
 
 

@@ -13,8 +13,8 @@ from predbayes.predictive.estimate import share
 from predbayes.predictive.measures import MEASURES
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.clinical import risk_words
-from predbayes_study.result.evaluation import FEWEST_ROWS_OF_DIAGRAM
 from predbayes_study.result.schema import AtSites, ClassRisk, Result
+from predbayes_study.result.statistics.disclosure import FEWEST_COUNTED
 from predbayes_study.wording import counted, plain
 
 ASK = (
@@ -81,17 +81,17 @@ def _of_classes(found: AtSites) -> str:
         f"{_percent(metrics['accuracy'].value)} of cases are right; NLL "
         f"{plain(metrics['nll'].value, 3)}."
     )
-    if len(found.risks) == 1:
-        return f"{words} {_of_risk(found.risks[0], found.pooled.num_rows)}"
-    inside = [bin.null_low <= bin.accuracy <= bin.null_high for bin in found.bins]
+    if len(found.pooled.risks) == 1:
+        return f"{words} {_of_risk(found.pooled.risks[0], found.pooled.num_rows)}"
+    inside = [bin.null_low <= bin.observed <= bin.null_high for bin in found.pooled.bins]
     if len(inside) >= _FEWEST_GROUPS:
-        num_rows = sum(bin.count for bin in found.bins)
+        num_rows = sum(bin.count for bin in found.pooled.bins)
         return f"{words} {_of_groups(inside, _part(num_rows, found.pooled.num_rows))}"
     if not found.sites:  # what the public sees
         return f"{words} What shows calibration, if sites sent it, is in the members’ report."
     return (
         f"{words} Too little of a reliability diagram came with them, so calibration is not "
-        f"judged: a site sends one from {FEWEST_ROWS_OF_DIAGRAM} held-out rows on, if its groups "
+        f"judged: a site sends one from {FEWEST_COUNTED} held-out rows on, if its groups "
         "are not too small."
     )
 
@@ -131,10 +131,10 @@ def _of_numbers(found: AtSites) -> str:
 
 def _unclipped(found: AtSites) -> str:
     """What is left of a coverage that is not 95 %: sites clip predictions, which widens misses."""
-    counts = [one.credible_covered for one in found.promises if one.level == 0.95]
-    if not counts or counts[0] is None or found.scores is None:
+    counts = [one.credible_covered for one in found.coverages if one.level == 0.95]
+    if not counts or counts[0] is None or found.pooled.scores is None:
         return "not 95 %, where predictions are clipped as they leave a site"
-    (low, high), num_rows = counts[0], sum(found.scores.counts)
+    (low, high), num_rows = counts[0], sum(found.pooled.scores.counts)
     ends = [share(round(end * num_rows), num_rows) for end in (low, high)]
     if ends[0].low <= 0.95 <= ends[1].high:
         return (

@@ -78,8 +78,8 @@ from predbayes_study.result.lifting import contributed, lifting, pool_of
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.schema import (
     CandidateResult,
-    Coverage,
     Curves,
+    IntervalCalibration,
     PoolResult,
     Reliability,
     Result,
@@ -438,7 +438,7 @@ class Run:
         """What a result says of predictions of the scored rows."""
         plan, targets, rows = self.plan, self.scored_targets, self.scored_rows
         if isinstance(predicted, Survival):
-            shown: Reliability | Coverage | Curves | None = survival_curves(
+            shown: Reliability | IntervalCalibration | Curves | None = survival_curves(
                 plan, predicted, targets
             )
         else:
@@ -457,7 +457,7 @@ class Run:
             "group_words": group_words,
             "curves": shown if isinstance(shown, Curves) else None,
             "reliability": shown if isinstance(shown, Reliability) else None,
-            "coverage": shown if isinstance(shown, Coverage) else None,
+            "coverage": shown if isinstance(shown, IntervalCalibration) else None,
         }
 
     @property

@@ -85,12 +85,12 @@ class PoolResult(Section):
 
 
 class Bin(Section):
-    """One bin of a reliability diagram."""
+    """Rows of about the same stated confidence, or risk."""
 
     count: int
-    confidence: Finite  # mean of the rows in it
-    accuracy: Finite
-    null_low: Finite  # where accuracy lies in 95 % of cases if the model is calibrated
+    stated: Finite  # mean of what was stated
+    observed: Finite  # share of right answers, or of events
+    null_low: Finite  # where that is in 95% of cases if what is stated is right
     null_high: Finite
 
 
@@ -100,16 +100,6 @@ class Reliability(Section):
     ece: Estimate
     null: Finite  # the ECE of a perfectly calibrated model with as many rows
     bins: tuple[Bin, ...]
-
-
-class RiskBin(Section):
-    """One group of rows of about the same risk."""
-
-    count: int
-    risk: Finite  # mean of what was stated
-    observed: Finite  # share of events
-    null_low: Finite  # where that lies in 95 % of cases if every risk is right
-    null_high: Finite
 
 
 class RiskGroup(Section):
@@ -149,7 +139,7 @@ class ClassRisk(Section):
     num_bins: Annotated[int | None, Field(exclude_if=lambda num: num is None)] = None  # if counted
     prevalence: Estimate  # share of events
     metrics: dict[str, Estimate]  # those of `predbayes.predictive.risk` that are defined
-    bins: tuple[RiskBin, ...] = ()  # that have rows
+    bins: tuple[Bin, ...] = ()  # that have rows
     at: tuple[AtThreshold, ...] = ()  # the plan's thresholds
     curve: tuple[tuple[Finite, Finite, Finite], ...] = ()  # threshold, net benefit, treating all
 
@@ -187,7 +177,7 @@ class Level(Section):
     coverage: Estimate
 
 
-class Coverage(Section):
+class IntervalCalibration(Section):
     """Calibration of a regression."""
 
     pit: tuple[int, ...]  # targets by decile of their predictive; equally many if calibrated
@@ -213,7 +203,7 @@ class ScoreSums(Section):
     counts: tuple[int, ...]
 
 
-class Promise(Section):
+class Coverage(Section):
     """What sets or intervals of one promised coverage are like."""
 
     level: Finite
@@ -225,26 +215,23 @@ class Promise(Section):
     credible_covered: tuple[Finite, Finite] | None
 
 
-class SiteScores(Section):
-    """The model at one site."""
+class Evaluated(Scores):
+    """The model on held-out rows of one site, or of several together, from what they sent."""
 
-    site: str
-    scores: Scores  # on rows of the site that its own model was not trained on
+    site: Annotated[str, Field(exclude_if=lambda name: not name)] = ""  # empty: several
+    bins: Annotated[tuple[Bin, ...], Field(exclude_if=lambda bins: not bins)] = ()  # that have rows
     risks: Risks = ()  # from counts
-    groups: Groups = ()  # that the site tells of
+    groups: Groups = ()  # over the sites that tell of each
+    scores: Annotated[ScoreSums | None, Field(exclude_if=lambda scores: scores is None)] = None
 
 
 class AtSites(Section):
-    """How the model does at the sites, from what they sent about it; intervals are from sums."""
+    """How the model does at the sites, from what they sent about it."""
 
-    sites: tuple[SiteScores, ...]  # in the order of their names
-    pooled: Scores  # of all their rows
-    bins: tuple[Bin, ...]  # that have rows, over the sites that sent them
-    risks: Risks = ()  # likewise
-    groups: Groups = ()  # over the sites that tell of each
+    sites: tuple[Evaluated, ...]  # in the order of their names
+    pooled: Evaluated  # of all their rows
     group_words: Words = ""  # which differences are larger than chance
-    scores: Annotated[ScoreSums | None, Field(exclude_if=lambda scores: scores is None)] = None
-    promises: Annotated[tuple[Promise, ...], Field(exclude_if=lambda promises: not promises)] = ()
+    coverages: Annotated[tuple[Coverage, ...], Field(exclude_if=lambda found: not found)] = ()
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 
@@ -283,7 +270,7 @@ class Result(Section):
     # Of a survival.
     curves: Annotated[Curves | None, Field(exclude_if=lambda curves: curves is None)] = None
     reliability: Reliability | None = None
-    coverage: Coverage | None = None
+    coverage: IntervalCalibration | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation
     # What extras add, by their names of it, such as the ledger's step of an attachment.
     extras: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=lambda added: not added)

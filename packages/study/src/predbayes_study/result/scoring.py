@@ -29,11 +29,10 @@ from predbayes_study.result.schema import (
     AtThreshold,
     Bin,
     ClassRisk,
-    Coverage,
     Curves,
+    IntervalCalibration,
     Level,
     Reliability,
-    RiskBin,
     Scores,
 )
 from predbayes_study.tasks.numbers import target_units, untransform
@@ -175,7 +174,7 @@ def class_shares(plan: Plan, targets: Tensor) -> tuple[float, ...]:
     return tuple((counts.double() / len(targets)).tolist())
 
 
-def _risk_bins(rows: RowRisks, rng: torch.Generator) -> tuple[RiskBin, ...]:
+def _risk_bins(rows: RowRisks, rng: torch.Generator) -> tuple[Bin, ...]:
     """Stated risk against the share of events in bins, with the band of right risks."""
     place = metrics.bin_of(rows.risk, DIAGRAM_BINS)
     count, stated, events = (
@@ -184,9 +183,9 @@ def _risk_bins(rows: RowRisks, rng: torch.Generator) -> tuple[RiskBin, ...]:
     )
     low, high = _band(rows.risk, place, count, rng)
     return tuple(
-        RiskBin(
+        Bin(
             count=int(count[k]),
-            risk=float(stated[k] / count[k]),
+            stated=float(stated[k] / count[k]),
             observed=float(events[k] / count[k]),
             null_low=low[k],
             null_high=high[k],
@@ -195,9 +194,22 @@ def _risk_bins(rows: RowRisks, rng: torch.Generator) -> tuple[RiskBin, ...]:
     )
 
 
+def counted_bin(count: int, hits: int, stated: float) -> Bin:
+    """Return a bin of which only counts and a sum are known.
+
+    Args:
+        count: Rows in it.
+        hits: Right answers among them, or events.
+        stated: Sum of the confidences, or of the risks.
+    """
+    stated = min(1.0, stated / count)
+    low, high = (float(scipy.stats.binom.ppf(tail, count, stated)) / count for tail in TAILS)
+    return Bin(count=count, stated=stated, observed=hits / count, null_low=low, null_high=high)
+
+
 def calibration(
     predictive: Predictive, targets: Tensor, *, rng: torch.Generator
-) -> Reliability | Coverage | None:
+) -> Reliability | IntervalCalibration | None:
     """Show how stated and observed frequencies agree; None where there is no row to tell by."""
     if not len(targets):
         return None
@@ -213,14 +225,14 @@ def _reliability(predictive: Categorical, targets: Tensor, rng: torch.Generator)
     sums = metrics.reliability(predictive, targets, DIAGRAM_BINS)
     columns = (sums.count, sums.confidence, sums.accuracy, *_null_band(predictive, sums.count, rng))
     bins = tuple(
-        Bin(count=n, confidence=c, accuracy=a, null_low=low, null_high=high)
+        Bin(count=n, stated=c, observed=a, null_low=low, null_high=high)
         for n, c, a, low, high in zip(*columns, strict=True)
     )
     low, high = error.interval
     return Reliability(ece=Estimate(error.value, low, high), null=error.null, bins=bins)
 
 
-def _coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
+def _coverage(predictive: Gaussian, targets: Tensor) -> IntervalCalibration:
     """Count where targets lie in their predictives: by decile, and in central intervals."""
     uniform = metrics.pit(predictive, targets).double()
     deciles = torch.histc(uniform, 10, 0, 1).long().tolist()
@@ -230,13 +242,13 @@ def _coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
         for level in _LEVELS
         for hits in [int(metrics.covered_rows(predictive, targets, level).sum())]
     )
-    return Coverage(pit=tuple(deciles), null_low=low, null_high=high, levels=levels)
+    return IntervalCalibration(pit=tuple(deciles), null_low=low, null_high=high, levels=levels)
 
 
 def verdict(
     plan: Plan,
     num_scored: int,
-    shown: Reliability | Coverage | Curves | None,
+    shown: Reliability | IntervalCalibration | Curves | None,
     cautions: Sequence[str] = (),
 ) -> tuple[bool, str]:
     """Say whether calibration can be judged, and what may be said about it.
@@ -324,7 +336,7 @@ def _survival_verdict(
     return f"The risks are not quite right: on {num_rows:,} scored rows {shown}{where}."
 
 
-def _regression_verdict(coverage: Coverage, num_rows: int, nothing: str) -> str:
+def _regression_verdict(coverage: IntervalCalibration, num_rows: int, nothing: str) -> str:
     widest = coverage.levels[-1]
     held = widest.coverage
     value, low, high = (f"{100 * x:.1f}" for x in (held.value, held.low, held.high))

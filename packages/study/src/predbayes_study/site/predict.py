@@ -15,8 +15,8 @@ import pandas as pd
 from predbayes.errors import DataError
 from predbayes.optional import require
 from predbayes_study.result.model import model_folder
-from predbayes_study.result.promises import promised
 from predbayes_study.result.signed import adoption_of, load_signed, signed_result
+from predbayes_study.result.statistics.coverage import promised
 from predbayes_study.site.site import Site, require_place
 from predbayes_study.tables.coding import Encoder, sound
 from predbayes_study.tables.mapping import read_site_table
@@ -91,7 +91,7 @@ def predict_file(
                 "the common one; give the folder of the study's result"
             )
         at_sites = signed_result(folder).at_sites
-        sums = None if at_sites is None else at_sites.scores
+        sums = None if at_sites is None else at_sites.pooled.scores
         found = promised(plan, calibrated.predictive(inputs), sums, coverage)
         table = table.assign(**{name: np.asarray(values) for name, values in found.items()})
     table = _beside(raw, keep, table)

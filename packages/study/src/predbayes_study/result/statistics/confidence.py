@@ -1,0 +1,82 @@
+"""A reliability diagram: rows, right answers and confidences, by bins of the confidence.
+
+With two classes the risk says it all, and two diagrams of the same rows would say more than one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from predbayes.errors import UploadError
+from predbayes.predictive.families import Categorical
+from predbayes.predictive.metrics import (
+    DIAGRAM_BINS,
+    bin_of,
+    confidences,
+    hit_rows,
+    reliability,
+)
+from predbayes_study.payloads.details import BinSums, Evaluation
+from predbayes_study.plan.schema import Plan
+from predbayes_study.result.schema import Bin
+from predbayes_study.result.scoring import counted_bin
+from predbayes_study.result.statistics.disclosure import FEWEST_COUNTED, SLACK, Cells, rounded
+from predbayes_study.result.statistics.statistic import HeldOutRows
+
+
+class ConfidenceBins:
+    """Counts by bins of the confidence."""
+
+    name = "bins"
+    by_site = False
+
+    def make(self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]) -> BinSums | None:
+        """Count rows of several classes; None where a bin has few."""
+        if not isinstance(rows.predictive, Categorical) or rows.plan.num_outputs == 2:
+            return None
+        sums = reliability(rows.predictive, rows.targets, DIAGRAM_BINS)
+        least = rows.plan.rules.min_cell
+        if len(rows.targets) < FEWEST_COUNTED or any(0 < n < least for n in sums.count):
+            return None
+        return BinSums(
+            rows=tuple(sums.count),
+            hits=tuple(sums.hits),
+            confidence=tuple(map(rounded, sums.confidence_sum)),
+        )
+
+    def cells(self, rows: HeldOutRows, sent: BinSums) -> list[Cells]:
+        """Return hits by confidence."""
+        assert isinstance(rows.predictive, Categorical)
+        hits = hit_rows(rows.predictive, rows.targets).long()
+        return [Cells(hits + 2 * bin_of(confidences(rows.predictive), DIAGRAM_BINS))]
+
+    def check(self, plan: Plan, sent: BinSums, beside: Evaluation, num_rows: int) -> None:
+        """Refuse small or impossible bins."""
+        sizes = {len(sent.rows), len(sent.hits), len(sent.confidence)}
+        if not plan.classification or sizes != {DIAGRAM_BINS}:
+            raise UploadError("its reliability bins are not those of the plan")
+        if num_rows < FEWEST_COUNTED:
+            raise UploadError(f"its reliability bins are of fewer rows than {FEWEST_COUNTED}")
+        if any(0 < count < plan.rules.min_cell for count in sent.rows):
+            raise UploadError(f"a reliability bin has fewer than {plan.rules.min_cell} rows")
+        inside = all(
+            hits <= rows and confidence <= rows * (1 + SLACK)
+            for rows, hits, confidence in zip(sent.rows, sent.hits, sent.confidence, strict=True)
+        )
+        totals = sum(sent.rows), sum(sent.hits)
+        if not inside or totals != (num_rows, beside.metrics["accuracy"].total):
+            raise UploadError("its reliability bins do not add up")
+
+    def pool(self, plan: Plan, several: Sequence[BinSums], num_rows: int) -> tuple[Bin, ...]:
+        """Return the diagram of all sites that sent one, without its empty bins."""
+        return tuple(
+            counted_bin(count, hits, confidence)
+            for count, hits, confidence in zip(
+                (sum(column) for column in zip(*(bins.rows for bins in several), strict=True)),
+                (sum(column) for column in zip(*(bins.hits for bins in several), strict=True)),
+                map(math.fsum, zip(*(bins.confidence for bins in several), strict=True)),
+                strict=True,
+            )
+            if count
+        )

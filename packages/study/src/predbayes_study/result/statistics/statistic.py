@@ -1,0 +1,72 @@
+"""One part of an evaluation: a statistic of held-out rows that adds up over sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+from predbayes.predictive.families import Predictive
+from predbayes_study.payloads.details import Evaluation
+from predbayes_study.plan.schema import Plan
+from predbayes_study.result.scoring import row_values
+from predbayes_study.result.statistics.disclosure import Cells, alike
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)  # without slots, where what is made once is kept
+class HeldOutRows:
+    """Rows of a site that its model was not trained on, and what the common model says of them."""
+
+    plan: Plan
+    unclipped: Predictive
+    targets: Tensor
+    inputs: Tensor | None = None  # to the network; without them there are no groups
+
+    @cached_property
+    def predictive(self) -> Predictive:
+        """What may be told of: predictions that are clipped to those of other rows."""
+        return alike(self.plan, self.unclipped, self.targets)
+
+    @cached_property
+    def values(self) -> Mapping[str, Tensor]:
+        """The values by row, (N,), of each measure of the plan's task."""
+        return row_values(self.plan, self.predictive, self.targets)
+
+
+class Statistic(Protocol[S]):
+    """How a statistic is made, checked and pooled; `S` is its part of an `Evaluation`."""
+
+    name: str
+    """Its field in `Evaluation`, and in `Evaluated` for one site and for all together."""
+
+    by_site: bool
+    """Whether results show it for each site, too."""
+
+    def make(self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]) -> S | None:
+        """Make what a site may send; None where its rows are too few.
+
+        Args:
+            rows: The site's rows.
+            beside: The statistics that come before this one.
+            told: The tables of rows that these tell.
+        """
+
+    def cells(self, rows: HeldOutRows, sent: S) -> list[Cells]:
+        """Return the tables of rows that it tells, for `disclosure.Edges`."""
+
+    def check(self, plan: Plan, sent: S, beside: Evaluation, num_rows: int) -> None:
+        """Refuse with an `UploadError` what no honest site can have found, or may have sent."""
+
+    def pool(self, plan: Plan, several: Sequence[S], num_rows: int) -> Any:
+        """Return what several sites say together, as a result keeps it.
+
+        Args:
+            plan: The study's plan.
+            several: What the sites sent that have this statistic.
+            num_rows: Rows of all sites.
+        """
