@@ -19,7 +19,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import log_density_ratio
 from predbayes.learning.likelihood import Softmax
-from predbayes.learning.local import Network, SGHMCLearner, teller_of
+from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.named import CALIBRATED, CLASSIFIERS
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.seeding import generator
@@ -55,11 +55,11 @@ def _rows(num: int, whose: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _ratio(learner: Any, num: int) -> dict[str, float]:
     own, reference = _rows(num, "own"), _rows(NUM_REFERENCE, "reference")[0] + 0.3
-    teller = teller_of(learner)
+    gate_learner = learner.gate_learner()
     turns = [
         (
             _seconds(lambda: learner.fit(own, rng=generator(0))),
-            _seconds(lambda: log_density_ratio(teller, own, reference, rng=generator(0))),
+            _seconds(lambda: log_density_ratio(gate_learner, own, reference, rng=generator(0))),
         )
         for _ in range(TURNS)
     ]
@@ -78,7 +78,7 @@ def _bytes() -> float:
     own, reference = _rows(200, "own"), _rows(NUM_REFERENCE, "reference")[0]
     learner = dict(_learners())["logistic-regression"]
     said = learner.fit(own, rng=generator(0)).predict(reference)
-    gate = log_density_ratio(teller_of(learner), own, reference, rng=generator(0))
+    gate = log_density_ratio(learner.gate_learner(), own, reference, rng=generator(0))
     plain, gated = (
         sum(a.nbytes for a in Upload.of_predictions(said, num_rows=200, gate=g).arrays.values())
         for g in (None, gate)

@@ -37,7 +37,7 @@ from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.likelihood import Softmax
-from predbayes.learning.local import Network, SGHMCLearner, teller_of
+from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.named import CALIBRATED, CLASSIFIERS, PRIVATE
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.seeding import generator
@@ -130,7 +130,7 @@ def _table(num: int, network: bool) -> dict[str, Any]:
         learner, shortened = in_short(whole, rows, SECONDS, rng=rng)
         shortened = ", ".join(filter(None, (shortened, fewer)))
         private = isinstance(learner, PrivateLogistic)  # whose plans have no gate
-        gate = None if private else GateOf(teller_of(learner), GateBounds())
+        gate = None if private else GateOf(learner.gate_learner(), GateBounds())
         people = torch.arange(len(some))
         shadows = fit_shadows(
             learner, rows, people, reference, gate=gate, rng=generator(0, name, num)
@@ -363,7 +363,7 @@ def _defences(num_sites: int = 32) -> dict[str, Any]:
         rng, own = generator(index, "shadow"), torch.from_numpy(half).nonzero()[:, 0]
         rows = inputs[own], targets[own]
         log_odds[index] = statistic(learner.fit(rows, rng=rng).predict(inputs), targets).numpy()
-        ratio = log_density_ratio(teller_of(learner), rows, asked, bounds=GateBounds(), rng=rng)
+        ratio = log_density_ratio(learner.gate_learner(), rows, asked, bounds=GateBounds(), rng=rng)
         gates[index] = ratio[:NUM_PATIENTS].numpy()
     figures = {}
     for name, defence in DEFENCES.items():

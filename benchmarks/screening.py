@@ -32,7 +32,7 @@ from benchmarks import hospitals
 from predbayes import partition
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
-from predbayes.learning.local import LocalLearner
+from predbayes.learning.local import Learner
 from predbayes.optional import require
 from predbayes.pools.prior import prior_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
@@ -265,7 +265,7 @@ def _first_labels(rows: Any, num: int) -> Any:
     return rows[kept]
 
 
-def _own(learner: LocalLearner, inputs: Tensor, targets: Tensor, seed: int) -> Predictive:
+def _own(learner: Learner, inputs: Tensor, targets: Tensor, seed: int) -> Predictive:
     return cross_fitted(learner, inputs, targets, rng=generator(seed, "own", len(targets)))
 
 

@@ -10,7 +10,7 @@ import torch
 import predbayes as pb
 
 
-class NaiveBayes:
+class NaiveBayes(pb.Learner):
     """The learner: in each class the features are independent and normal."""
 
     def fit(self, rows, *, rng):

@@ -43,7 +43,7 @@ class Median:
         return ModelState(pb.WeightSamples.from_arrays(arrays))
 
     def lift(self, state, upload, inputs):
-        return pb.Kept(upload.samples().vectors())
+        return pb.Collected(upload.samples().vectors())
 
     def finish(self, state, total, reference, *, rng):
         parameters, buffers = (torch.cat(part) for part in zip(*total.items, strict=True))

@@ -30,7 +30,7 @@ class Median:
         return pb.PoolState()
 
     def lift(self, state, site):
-        return pb.Kept(site.predictive.moments())
+        return pb.Collected(site.predictive.moments())
 
     def finish(self, state, total, reference, *, rng):
         median = torch.stack(total.items).quantile(0.5, dim=0)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.learning.likelihood import Softmax
-from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
+from predbayes.learning.local import Learner, Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import cnn, mlp
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
@@ -20,7 +20,7 @@ NETWORK = Network(lambda: mlp(2, 2, hidden=(4,)), Softmax(2))
 LEARNER = SGDLearner(NETWORK, OptimizerSettings(num_epochs=2))
 
 
-class Counting:
+class Counting(Learner):
     """A learner that counts its fits."""
 
     def __init__(self):
@@ -165,7 +165,7 @@ class TestStore:
             def fit(self, rows, *, rng):
                 return "a forest"
 
-        class Bare:
+        class Bare(Learner):
             def fit(self, rows, *, rng):
                 return "a forest"
 

@@ -12,7 +12,7 @@ from predbayes.learning.training import count_rows
 from predbayes.methods.method import ModelState
 from predbayes.pools.pool import BOTH_FAMILIES
 from predbayes.posterior.samples import WeightSamples
-from predbayes.summand import Kept, TensorSum
+from predbayes.summand import Collected, TensorSum
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Ensemble(Averaged):
     streams = False
 
     def lift(self, state, upload, inputs):
-        return Kept(upload.samples().vectors())
+        return Collected(upload.samples().vectors())
 
     def finish(self, state, total, reference, *, rng):
         parameters, buffers = (torch.cat(part) for part in zip(*total.items, strict=True))

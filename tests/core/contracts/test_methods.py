@@ -38,7 +38,7 @@ from predbayes.pools.terms import beta, gated, gpoe, mixture, product, rbcm, tem
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.summand import Kept, fold
+from predbayes.summand import Collected, fold
 from predbayes_lab.released_beta import beta as released
 from tests.core.contracts.averaged import Averaged, Ensemble
 
@@ -292,7 +292,7 @@ class TestMethodContract:
         for p, q, r in zip(predictives(case.state), first, second, strict=True):
             torch.testing.assert_close(p.natural(), q.natural(), rtol=1e-4, atol=1e-4)
             assert torch.equal(q.natural(), r.natural())
-        assert method.streams is not isinstance(merged, Kept)
+        assert method.streams is not isinstance(merged, Collected)
 
     def test_can_be_distilled(self, case):
         if isinstance(case.method(), Distilled):

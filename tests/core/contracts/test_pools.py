@@ -21,7 +21,7 @@ from predbayes.pools.terms import beta, gated, gpoe, log_pool, mixture, product,
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
-from predbayes.summand import Kept, fold
+from predbayes.summand import Collected, fold
 from predbayes_lab.released_beta import beta as released
 
 OWN_POOL = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "own_pool.py"))["Median"]
@@ -129,7 +129,7 @@ class TestPoolContract:
         *others, last = case.sites
         total = case.folded([last]).add_(case.folded(others[::-1]))
         close(case.finished(total), case.predictive)
-        assert case.pool.streams is not isinstance(total, Kept)
+        assert case.pool.streams is not isinstance(total, Collected)
 
     def test_one_site_is_enough(self, case):
         assert len(case.finished(case.folded(case.sites[:1]))) == NUM_ROWS

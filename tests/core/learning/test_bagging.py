@@ -119,14 +119,14 @@ class TestBoosting:
     def test_teaches_a_gate(self, task, name):
         """Near the known ratio of two normals, where no gate errs by .9; 1 where rows are alike."""
         learner = boosting(name) if task == "classes" else SklearnRegressor(REGRESSORS[name]())
-        teller = learner.teller()
-        assert teller.learner.calibrated
-        assert teller.learner.size == 5
+        gate_learner = learner.gate_learner()
+        assert gate_learner.learner.calibrated
+        assert gate_learner.learner.size == 5
         noise = torch.randn(2000, 2, generator=generator(0, "gate"))
         own, reference = noise[:1000] + torch.tensor([1.0, 0.0]), noise[1000:]
-        found = log_density_ratio(teller, (own, own[:, 0]), reference, rng=generator(0))
+        found = log_density_ratio(gate_learner, (own, own[:, 0]), reference, rng=generator(0))
         assert float((found - (reference[:, 0] - 0.5)).abs().mean()) < 0.5
         alike = log_density_ratio(
-            teller, (noise[:1000], noise[:1000, 0]), reference, rng=generator(0)
+            gate_learner, (noise[:1000], noise[:1000, 0]), reference, rng=generator(0)
         )
         assert float(alike.abs().mean()) < 0.1

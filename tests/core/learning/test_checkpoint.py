@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.likelihood import LearnedNoise, Softmax
-from predbayes.learning.local import Network, SGHMCLearner, fit_steadily
+from predbayes.learning.local import Network, SGHMCLearner, fit_with_retries
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.progress import listening
@@ -130,7 +130,7 @@ class TestDivergence:
                 raise Stopped
 
         with listening([watch]):
-            found = fit_steadily(learner, rows, rng=generator(1), checkpoint=kept)
+            found = fit_with_retries(learner, rows, rng=generator(1), checkpoint=kept)
         return found.samples.arrays()
 
     def test_it_ends_at_the_same_bits(self, tmp_path, caplog):

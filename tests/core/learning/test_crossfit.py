@@ -9,6 +9,7 @@ import torch
 
 from predbayes.errors import DivergedError
 from predbayes.learning.crossfit import cross_fitted
+from predbayes.learning.local import Learner
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.folds import NUM_REPEATS
 from predbayes.seeding import generator
@@ -16,7 +17,7 @@ from predbayes.seeding import generator
 NUM_LABELS, NUM_ROWS, NUM_CLASSES = 23, 31, 3
 
 
-class Memory:
+class Memory(Learner):
     """Knows the label of every row that it has seen; of others, the frequencies of the labels."""
 
     def fit(self, rows, *, rng):
@@ -33,7 +34,7 @@ class Memory:
         return Memories()
 
 
-class Numbered:
+class Numbered(Learner):
     """Its k-th model predicts k beyond the input, with variance 1 + k; it remembers its rows."""
 
     def __init__(self, *, splits_variance=True):
@@ -122,7 +123,7 @@ def test_labelled_rows_and_others_have_the_same_log_odds_on_average(num_repeats)
     that is right on labelled rows would be too small there.
     """
 
-    class Noise:
+    class Noise(Learner):
         def fit(self, rows, *, rng):
             class Model:
                 def predict(self, new):

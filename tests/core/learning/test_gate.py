@@ -16,12 +16,12 @@ from predbayes.learning.gate import MIN_ROWS, GateBounds, log_density_ratio, num
 from predbayes.learning.likelihood import LearnedNoise, LogOdds, Softmax
 from predbayes.learning.local import (
     DeepEnsemble,
+    GateLearner,
+    Learner,
     Network,
     OptimizerSettings,
     SGDLearner,
     SGHMCLearner,
-    Teller,
-    teller_of,
 )
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.pool import PoolState
@@ -34,7 +34,7 @@ linear_model = pytest.importorskip("sklearn.linear_model")
 ensemble = pytest.importorskip("sklearn.ensemble")
 
 LOGISTIC = SklearnClassifier(linear_model.LogisticRegression(), 2, size=1)
-TELLER = Teller(LOGISTIC)
+GATE_LEARNER = GateLearner(LOGISTIC)
 
 
 def rows_at(mean, num, address):
@@ -46,7 +46,7 @@ def site_at(mean, num):
     return rows_at(mean, num, "own"), torch.arange(num) % 3
 
 
-class Remembering:
+class Remembering(Learner):
     """A learner that notes what it was fitted to."""
 
     def __init__(self):
@@ -60,7 +60,7 @@ class Remembering:
 class TestLogDensityRatio:
     def test_of_two_normals_is_the_known_one(self):
         own, reference = site_at(1.0, 4000), rows_at(0.0, 4000, "reference")
-        found = log_density_ratio(TELLER, own, reference, rng=generator(0))
+        found = log_density_ratio(GATE_LEARNER, own, reference, rng=generator(0))
         known = reference[:, 0] - 0.5
         assert float((found - known).abs().mean()) < 0.1
 
@@ -71,7 +71,7 @@ class TestLogDensityRatio:
         three = SklearnClassifier(linear_model.LogisticRegression(), 3, size=1)
         classes = (torch.arange(4000) >= 2000).long()
         found = log_density_ratio(
-            Teller(three, by_class=True), (own, classes), reference, rng=generator(0)
+            GateLearner(three, by_class=True), (own, classes), reference, rng=generator(0)
         )
         known = reference[:, 0].double().cosh().log() - 0.5
         assert float((found - known).abs().mean()) < 0.1
@@ -79,11 +79,13 @@ class TestLogDensityRatio:
     @pytest.mark.parametrize("learner", ["logistic", "network", "forest"])
     def test_is_one_everywhere_where_rows_are_alike(self, learner):
         learners = {
-            "logistic": TELLER,
-            "network": teller_of(
-                SGDLearner(Network.mlp(2, Softmax(3), hidden=(20,)), OptimizerSettings(lr=0.05))
+            "logistic": GATE_LEARNER,
+            "network": SGDLearner(
+                Network.mlp(2, Softmax(3), hidden=(20,)), OptimizerSettings(lr=0.05)
+            ).gate_learner(),
+            "forest": GateLearner(
+                SklearnClassifier(ensemble.RandomForestClassifier(20), 2, size=1)
             ),
-            "forest": Teller(SklearnClassifier(ensemble.RandomForestClassifier(20), 2, size=1)),
         }
         own, reference = site_at(0.0, 600), rows_at(0.0, 600, "reference")
         found = log_density_ratio(learners[learner], own, reference, rng=generator(0))
@@ -92,7 +94,7 @@ class TestLogDensityRatio:
     def test_rows_that_served_as_contrast_are_judged_by_the_other_half(self):
         learner = Remembering()
         own, reference = site_at(0.5, 100), rows_at(0.0, 80, "reference")
-        log_density_ratio(Teller(learner), own, reference, rng=generator(0))
+        log_density_ratio(GateLearner(learner), own, reference, rng=generator(0))
         (first, _), (second, _) = learner.seen
         assert {tuple(row) for row in first.tolist()}.isdisjoint(map(tuple, second.tolist()))
         assert len(first) + len(second) == 180
@@ -111,23 +113,23 @@ class TestLogDensityRatio:
         patients = torch.randn(80, 5, generator=rng).repeat(4, 1)
         own = patients + 0.1 * torch.randn(320, 5, generator=rng), torch.zeros(320).long()
         trees = ensemble.HistGradientBoostingClassifier(max_iter=50)
-        teller = SklearnClassifier(trees, 2, size=2).teller()
+        gate_learner = SklearnClassifier(trees, 2, size=2).gate_learner()
         rng = generator(seed, "gate")
-        return float(log_density_ratio(teller, own, reference, groups=groups, rng=rng).std())
+        return float(log_density_ratio(gate_learner, own, reference, groups=groups, rng=rng).std())
 
     def test_rows_after_the_contrast_rows_teach_nothing(self):
         own, reference = site_at(1.0, 200), rows_at(0.0, 300, "reference")
         elsewhere = reference.clone()
         elsewhere[200:] = 50.0
         first, second = (
-            log_density_ratio(TELLER, own, inputs, num_contrast=200, rng=generator(0))[:200]
+            log_density_ratio(GATE_LEARNER, own, inputs, num_contrast=200, rng=generator(0))[:200]
             for inputs in (reference, elsewhere)
         )
         assert torch.equal(first, second)
 
     def test_mean_over_contrast_rows_is_at_most_one(self):
         own, reference = site_at(1.5, 300), rows_at(0.0, 300, "reference")
-        found = log_density_ratio(TELLER, own, reference, rng=generator(0))
+        found = log_density_ratio(GATE_LEARNER, own, reference, rng=generator(0))
         assert float(found.exp().mean()) <= 1 + 1e-9
 
     @pytest.mark.parametrize(
@@ -137,11 +139,11 @@ class TestLogDensityRatio:
     def test_few_rows_or_patients_teach_nothing(self, num_own, num_patients, num_reference):
         own, reference = site_at(3.0, num_own), rows_at(0.0, num_reference, "reference")
         groups = None if num_patients is None else torch.arange(num_own) % num_patients
-        found = log_density_ratio(TELLER, own, reference, groups=groups, rng=generator(0))
+        found = log_density_ratio(GATE_LEARNER, own, reference, groups=groups, rng=generator(0))
         assert torch.equal(found, torch.zeros(num_reference, dtype=torch.float64))
 
 
-class Steep:
+class Steep(Learner):
     """A learner that diverges until its step is short enough."""
 
     def __init__(self, step, most):
@@ -160,7 +162,7 @@ class TestDivergence:
     own, reference = site_at(1.0, 100), rows_at(0.0, 100, "reference")
 
     def gate(self, learner):
-        return log_density_ratio(Teller(learner), self.own, self.reference, rng=generator(0))
+        return log_density_ratio(GateLearner(learner), self.own, self.reference, rng=generator(0))
 
     def test_the_step_is_halved_until_it_is_short_enough(self, caplog):
         assert torch.equal(self.gate(Steep(0.1, 0.03)), self.gate(LOGISTIC))
@@ -175,7 +177,7 @@ class TestDivergence:
         settings = OptimizerSettings(lr=12.0, num_epochs=20, batch_size=10)
         learner = SGDLearner(Network.mlp(2, Softmax(3), hidden=(50, 50)), settings)
         learner = DeepEnsemble(learner, 2) if ensemble else learner
-        gate = log_density_ratio(learner.teller(), self.own, self.reference, rng=generator(0))
+        gate = log_density_ratio(learner.gate_learner(), self.own, self.reference, rng=generator(0))
         assert "begins again with half the step" in caplog.text
         assert gate.isfinite().all()
 
@@ -240,25 +242,25 @@ class TestBinary:
     def test_every_learner_has_a_counterpart_that_tells_own_rows_apart(self):
         inputs = torch.cat([rows_at(-2.0, 60, "a"), rows_at(2.0, 60, "b")])
         for learner in self.learners():
-            teller = teller_of(learner)
-            classes = torch.arange(60) % 5 if teller.by_class else torch.zeros(60)
-            kinds = torch.cat([torch.zeros(60).long(), teller.kinds(classes)])
-            fitted = teller.learner.fit((inputs, kinds), rng=generator(0))
+            gate_learner = learner.gate_learner()
+            classes = torch.arange(60) % 5 if gate_learner.by_class else torch.zeros(60)
+            kinds = torch.cat([torch.zeros(60).long(), gate_learner.kinds(classes)])
+            fitted = gate_learner.learner.fit((inputs, kinds), rng=generator(0))
             predictive = fitted.predict(inputs)
             assert isinstance(predictive, Categorical)
-            assert predictive.log_probs.shape == (120, 6 if teller.by_class else 2)
+            assert predictive.log_probs.shape == (120, 6 if gate_learner.by_class else 2)
             own = predictive.log_probs[:, 1:].logsumexp(1) > predictive.log_probs[:, 0]
             assert (own == (kinds > 0)).double().mean() > 0.9, learner
 
     def test_outcomes_have_a_part_in_gates_of_networks_for_classes_alone(self):
         inputs, reference = rows_at(4.0, 60, "own"), rows_at(0.0, 60, "reference")
         for learner in self.learners():
-            teller = teller_of(learner)
+            gate_learner = learner.gate_learner()
             one, other = (
-                log_density_ratio(teller, (inputs, targets), reference, rng=generator(0))
+                log_density_ratio(gate_learner, (inputs, targets), reference, rng=generator(0))
                 for targets in (torch.arange(60) % 5, torch.arange(60) // 12)
             )
-            assert torch.equal(one, other) != teller.by_class, learner
+            assert torch.equal(one, other) != gate_learner.by_class, learner
 
     @pytest.mark.parametrize("outputs", [[2.0], [1.0, 3.0], [1.0, 3.0, 100.0]])
     def test_log_odds_are_the_only_output_or_the_difference_of_the_first_two(self, outputs):
@@ -296,10 +298,10 @@ class TestBinary:
     def test_more_contrast_rows_than_own_ones_take_no_more_steps(self, num_own, min_steps):
         settings = replace(PRESETS["tuned"], min_steps=min_steps)
         half = settings.halved()
-        teller = teller_of(
-            SGHMCLearner(Network(lambda: torch.nn.Linear(2, 3), Softmax(3)), settings)
-        )
-        num_contrast = num_contrast_rows(num_own, teller.free_rows)
+        gate_learner = SGHMCLearner(
+            Network(lambda: torch.nn.Linear(2, 3), Softmax(3)), settings
+        ).gate_learner()
+        num_contrast = num_contrast_rows(num_own, gate_learner.free_rows)
         batches = math.ceil((num_own + num_contrast) / 2 / half.batch_size)
         gate = 2 * half.epochs_for(batches) * batches
         own = math.ceil(num_own / settings.batch_size)
@@ -309,7 +311,7 @@ class TestBinary:
     @pytest.mark.parametrize(("free_rows", "expected"), [(0, 1000), (800, 1100), (5000, 2000)])
     def test_contrast_rows_that_cost_no_step_are_taken(self, free_rows, expected):
         learner = Remembering()
-        teller = Teller(learner, free_rows=free_rows)
+        gate_learner = GateLearner(learner, free_rows=free_rows)
         reference = rows_at(0.0, 3000, "reference")
-        log_density_ratio(teller, site_at(1.0, 500), reference, rng=generator(0))
+        log_density_ratio(gate_learner, site_at(1.0, 500), reference, rng=generator(0))
         assert sum(int((kinds == 0).sum()) for _, kinds in learner.seen) == expected

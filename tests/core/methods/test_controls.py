@@ -14,7 +14,13 @@ from predbayes.errors import ImproperPoolError, TrainingError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import Softmax
-from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings, SGDLearner
+from predbayes.learning.local import (
+    Learner,
+    Network,
+    NetworkPredictor,
+    OptimizerSettings,
+    SGDLearner,
+)
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
 from predbayes.pools.best_site import BestSite
@@ -25,14 +31,14 @@ from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.tuning import tune_temperature
 from predbayes.seeding import generator
-from predbayes.summand import Kept, fold
+from predbayes.summand import Collected, fold
 from predbayes_lab.released import released_beta
 
 CLASSES = Network(lambda: nn.Linear(2, 3), Softmax(3))
 
 
 @dataclass(frozen=True)
-class Known:
+class Known(Learner):
     """A learner whose result is given by the site's number of rows."""
 
     results: dict[int, WeightSamples]
@@ -120,7 +126,7 @@ class TestControls:
         method = Pooled(replace(learner, results=learner.results | {1: broken}), BestSite())
         state = method.init(reference, rng=rng)
         lifted = [
-            Kept(
+            Collected(
                 Contribution(
                     site, CLASSES.predict(method.learner.results[int(site)], reference.inputs), 1
                 )

@@ -15,7 +15,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.likelihood import LearnedNoise, Softmax
-from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
+from predbayes.learning.local import Learner, Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
@@ -30,7 +30,7 @@ NETWORK = Network(lambda: mlp(2, 3, hidden=(8,)), Softmax(3))
 LEARNER = SGDLearner(NETWORK, OptimizerSettings(lr=0.05, num_epochs=5, batch_size=20))
 
 
-class Frequencies:
+class Frequencies(Learner):
     """A learner with no network: the classes' frequencies, whatever the input."""
 
     def fit(self, rows, *, rng):
@@ -138,7 +138,7 @@ class Estimator:
     [
         (SGDLearner, "^SGDLearner is a class; give an instance"),
         (Estimator(), "^Estimator is an estimator; wrap it in pb.SklearnClassifier or"),
-        (NETWORK, "^Network is no learner; a learner has fit"),
+        (NETWORK, "^Network is no learner; subclass"),
     ],
 )
 def test_what_is_no_learner_is_refused(wrong, said):
@@ -239,7 +239,7 @@ def test_what_cannot_work_is_refused_before_any_site_trains(world):
 def test_a_learner_must_return_a_predictive(world):
     sites, reference = world
 
-    class Sloppy:
+    class Sloppy(Learner):
         def fit(self, rows, *, rng):
             return self
 

@@ -17,7 +17,7 @@ from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.likelihood import Softmax
-from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
+from predbayes.learning.local import Learner, Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods import pooled as pooled_module
 from predbayes.methods.pooled import Pooled, upload_of
@@ -44,7 +44,7 @@ class Fitted:
     predict: Callable[[Tensor], Predictive]
 
 
-class Blobs:
+class Blobs(Learner):
     """A Gaussian with unit covariance for each class, in closed form; what was not seen is at 0."""
 
     def fit(self, rows, *, rng):
@@ -60,7 +60,7 @@ class Blobs:
         return Fitted(predict)
 
 
-class BayesLine:
+class BayesLine(Learner):
     """Bayesian linear regression with known noise, in closed form."""
 
     def fit(self, rows, *, rng):
@@ -250,7 +250,7 @@ class TestWhatItChoosesFrom:
     def test_a_learner_that_cannot_fit_so_few_rows_leaves_the_pool_without(
         self, monkeypatch, caplog
     ):
-        class Picky:
+        class Picky(Learner):
             def fit(self, rows, *, rng):
                 raise TrainingError("50 rows are too few")
 

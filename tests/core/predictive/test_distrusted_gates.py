@@ -94,7 +94,7 @@ def test_it_is_never_more_than_two_percent_worse_than_the_mixture(skew, num, shi
                 LEARNER.fit(rows, rng=rng).predict(inputs),
                 200,
                 None,
-                log_density_ratio(LEARNER.teller(), rows, inputs, rng=rng),
+                log_density_ratio(LEARNER.gate_learner(), rows, inputs, rng=rng),
             )
             lifted = pool.lift(state, sent)
             total = lifted if total is None else total + lifted

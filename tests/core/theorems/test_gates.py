@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import log_density_ratio
-from predbayes.learning.local import Teller
+from predbayes.learning.local import GateLearner
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.pooling import PredictiveSum, gated
 from predbayes.seeding import generator
@@ -127,7 +127,7 @@ class TestWrongGates:
 class TestFewReferenceRows:
     def test_error_falls_with_the_root_of_their_number(self):
         sklearn = pytest.importorskip("sklearn.linear_model")
-        logistic = Teller(SklearnClassifier(sklearn.LogisticRegression(C=1e4), 2, size=1))
+        logistic = GateLearner(SklearnClassifier(sklearn.LogisticRegression(C=1e4), 2, size=1))
         at = torch.randn(2000, 1, generator=generator(0, "at"))
 
         def error(num):

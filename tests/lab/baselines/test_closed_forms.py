@@ -16,6 +16,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
 from predbayes.learning.local import (
+    Learner,
     Network,
     NetworkPredictor,
     OptimizerSettings,
@@ -51,7 +52,7 @@ def weights(*values):
 
 
 @dataclass(frozen=True)
-class Known:
+class Known(Learner):
     """A learner whose result is given by the site's number of rows; it notes where it started."""
 
     results: dict[int, WeightSamples]
@@ -125,7 +126,7 @@ def test_buffers_of_the_global_model_are_the_sites_mean(build):
     "build", [FedAvg, FedProx, FedYogi, FedPA, EPMCMC, FedBE, FedBEns, OneShotFL, FedKT]
 )
 def test_methods_of_weights_refuse_learners_without(build):
-    class Bare:
+    class Bare(Learner):
         def fit(self, rows, *, rng):
             raise AssertionError
 

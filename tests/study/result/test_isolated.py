@@ -41,7 +41,7 @@ def study(seed, num_classes, kind, lie=None):
         if lie == "labels" and k == 0:
             classes = (classes + 1) % num_classes
         sites[f"s{k}"] = learner.fit((own, classes), rng=rng).predict(inputs)
-        gates[f"s{k}"] = log_density_ratio(learner.teller(), (own, classes), inputs, rng=rng)
+        gates[f"s{k}"] = log_density_ratio(learner.gate_learner(), (own, classes), inputs, rng=rng)
     return sites, gates
 
 
@@ -85,7 +85,7 @@ def test_a_number_turned_is_named_and_honest_sites_elsewhere_are_not():
         target = own @ slopes + 0.3 * torch.randn(NUM_ROWS, generator=rng)
         sites[f"s{k}"] = learner.fit((own, target), rng=rng).predict(inputs)
         turned[f"s{k}"] = learner.fit((own, -target), rng=rng).predict(inputs)
-        gates[f"s{k}"] = log_density_ratio(learner.teller(), (own, target), inputs, rng=rng)
+        gates[f"s{k}"] = log_density_ratio(learner.gate_learner(), (own, target), inputs, rng=rng)
     assert isolated(agreements(sites, gates)) == {}
     assert set(isolated(agreements({**sites, "s4": turned["s4"]}, gates))) == {"s4"}
 

@@ -7,13 +7,14 @@ import torch
 
 from predbayes.errors import TrainingError
 from predbayes.learning.estimators import SklearnClassifier
+from predbayes.learning.local import Learner
 from predbayes.learning.named import CLASSIFIERS, MAX_BOOSTED, REGRESSORS, tried_by_auto
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
 from predbayes_study.tasks.choice import LEAST_ROWS, choose, held_out
 
 
-class Says:
+class Says(Learner):
     """A learner that gives the right class so much, and notes what it was fitted to."""
 
     def __init__(self, right, spread=0.0):
@@ -32,7 +33,7 @@ class Says:
         return Categorical.from_natural(torch.nn.functional.one_hot(right, 2) * odds[:, None])
 
 
-class Fails:
+class Fails(Learner):
     def fit(self, rows, *, rng):
         raise TrainingError("no")
 

@@ -28,7 +28,7 @@ from .learning.likelihood import LearnedNoise as LearnedNoise
 from .learning.likelihood import Likelihood as Likelihood
 from .learning.likelihood import Softmax as Softmax
 from .learning.local import DeepEnsemble as DeepEnsemble
-from .learning.local import LocalLearner as LocalLearner
+from .learning.local import Learner as Learner
 from .learning.local import Network as Network
 from .learning.local import OptimizerSettings as OptimizerSettings
 from .learning.local import Predictor as Predictor
@@ -59,7 +59,7 @@ from .predictive.tuning import tune_beta as tune_beta
 from .predictive.tuning import tune_temperature as tune_temperature
 from .predictive.tuning import tune_weights as tune_weights
 from .progress import Event as Event
-from .summand import Kept as Kept
+from .summand import Collected as Collected
 from .summand import Summand as Summand
 from .summand import TensorSum as TensorSum
 from .summand import fold as fold

@@ -38,7 +38,7 @@ def fold(summands: Iterable[S]) -> S:
     return total
 
 
-class Kept(Generic[T]):
+class Collected(Generic[T]):
     """What every site sent, kept apart, for a method whose combination is no sum.
 
     Memory grows with the sites; such a method does not stream.
@@ -49,7 +49,7 @@ class Kept(Generic[T]):
     def __init__(self, item: T) -> None:
         self.items = [item]
 
-    def add_(self, other: Kept[T]) -> Self:
+    def add_(self, other: Collected[T]) -> Self:
         """Keep the other's items, too."""
         self.items.extend(other.items)
         return self

@@ -23,11 +23,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from predbayes.files import write_whole
 from predbayes.learning.local import (
+    GateLearner,
     NetworkLearner,
     NetworkPredictor,
     Predictor,
-    Teller,
-    teller_of,
 )
 from predbayes.learning.training import Rows
 from predbayes.posterior.effective import effective_samples
@@ -55,12 +54,12 @@ class Shared:
             raise AttributeError(name)
         return getattr(self._learner, name)
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner:
         """The learner of a gate; its fits are kept in the same store."""
-        teller = teller_of(self._learner)
-        part = "teller by class" if teller.by_class else "binary"
+        gate_learner: GateLearner = self._learner.gate_learner()
+        part = "teller by class" if gate_learner.by_class else "binary"
         store = None if self._store is None else self._store.of(part)
-        return replace(teller, learner=Shared(teller.learner, (), store))
+        return replace(gate_learner, learner=Shared(gate_learner.learner, (), store))
 
     def fit(self, rows: Rows, *, rng: torch.Generator, **options: Any) -> Any:
         """Learn from a site's rows, or remember having done so."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from predbayes.learning.estimators import SklearnClassifier
+from predbayes.learning.local import Learner
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
 from predbayes_study.extras.audit.membership import (
@@ -136,7 +137,7 @@ class TestShadows:
     def test_rows_of_a_person_are_in_the_same_halves(self, reference):
         seen = []
 
-        class Spy:
+        class Spy(Learner):
             keeps_groups = True
 
             def fit(self, rows, *, rng, groups):

@@ -39,7 +39,7 @@ from predbayes.exchange.strict import Strict
 from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
-from predbayes.learning.local import LocalLearner, Network, OptimizerSettings, SGHMCLearner
+from predbayes.learning.local import Learner, Network, OptimizerSettings, SGHMCLearner
 from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
@@ -254,7 +254,7 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
             return Scaling()
         return Scaling(tuple(inputs.mean(0).tolist()), tuple(_scales(inputs).tolist()))
 
-    def _learner(self, num_inputs: int, likelihood: Likelihood) -> LocalLearner:
+    def _learner(self, num_inputs: int, likelihood: Likelihood) -> Learner:
         model, known = self.model, self._known()
         if isinstance(model, str) and model != "mlp":
             if model not in known:
@@ -267,7 +267,7 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         settings = replace(PRESETS[preset], min_steps=_MIN_STEPS)
         return SGHMCLearner(network, settings, self.device)
 
-    def _pooled(self, learner: LocalLearner) -> Any:
+    def _pooled(self, learner: Learner) -> Any:
         prior: Any = Gaussian(torch.zeros(1), torch.ones(1)) if self._numeric else "default"
         if self.pool == "auto":
             return Pooled(learner, AutoPool(prior=prior), send="predictions")
@@ -285,7 +285,7 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
     def _known(self) -> Mapping[str, Callable[[], Any]]:
         raise NotImplementedError
 
-    def _of_estimator(self, estimator: Any, likelihood: Likelihood) -> LocalLearner:
+    def _of_estimator(self, estimator: Any, likelihood: Likelihood) -> Learner:
         raise NotImplementedError
 
     def _prepared(
@@ -329,7 +329,7 @@ class FederatedClassifier(_base.ClassifierMixin, _Federated):  # type: ignore[mi
     def _known(self) -> Mapping[str, Callable[[], Any]]:
         return CLASSIFIERS
 
-    def _of_estimator(self, estimator: Any, likelihood: Likelihood) -> LocalLearner:
+    def _of_estimator(self, estimator: Any, likelihood: Likelihood) -> Learner:
         calibrated = isinstance(self.model, str) and self.model in CALIBRATED
         return SklearnClassifier(estimator, likelihood.num_outputs, calibrated=calibrated)
 
@@ -382,7 +382,7 @@ class FederatedRegressor(_base.RegressorMixin, _Federated):  # type: ignore[misc
     def _known(self) -> Mapping[str, Callable[[], Any]]:
         return REGRESSORS
 
-    def _of_estimator(self, estimator: Any, likelihood: Likelihood) -> LocalLearner:  # noqa: ARG002
+    def _of_estimator(self, estimator: Any, likelihood: Likelihood) -> Learner:  # noqa: ARG002
         return SklearnRegressor(estimator)
 
     def _scaling(self, rows: _Rows) -> Scaling:

@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.local import LocalLearner, fit_steadily
+from predbayes.learning.local import Learner, fit_with_retries
 from predbayes.predictive.families import Gaussian, Predictive, average, joined
 from predbayes.predictive.folds import NUM_REPEATS, Folds, folds, in_row_order
 from predbayes.seeding import split
 
 
 def cross_fitted(
-    learner: LocalLearner,
+    learner: Learner,
     inputs: Tensor,
     targets: Tensor,
     *,
@@ -68,7 +68,7 @@ class _Repeat:
     @classmethod
     def fit(
         cls,
-        learner: LocalLearner,
+        learner: Learner,
         inputs: Tensor,
         targets: Tensor,
         num_folds: int,
@@ -76,7 +76,7 @@ class _Repeat:
     ) -> _Repeat:
         parts = folds(len(targets), num_folds, rng=rng)
         predictives = [
-            fit_steadily(learner, (inputs[seen], targets[seen]), rng=own).predict(inputs)
+            fit_with_retries(learner, (inputs[seen], targets[seen]), rng=own).predict(inputs)
             for (_, seen), own in zip(parts, split(rng, num_folds), strict=True)
         ]
         return cls(parts, predictives)

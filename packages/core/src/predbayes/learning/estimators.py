@@ -48,7 +48,7 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.learning.bagging import inverse_temperature
 from predbayes.learning.likelihood import MIN_NOISE_VAR, LearnedNoise, Softmax
-from predbayes.learning.local import Teller
+from predbayes.learning.local import GateLearner, Learner
 from predbayes.learning.noise import ErrorVariance, learn_error, parts
 from predbayes.learning.training import Rows, gather
 from predbayes.optional import require
@@ -63,7 +63,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class SklearnClassifier:
+class SklearnClassifier(Learner):
     """A bootstrap ensemble of a scikit-learn classifier.
 
     Args:
@@ -142,10 +142,10 @@ class SklearnClassifier:
         sharpness = inverse_temperature(probs, rows_told, classes[labels], fitted.uniform)
         return replace(fitted, inverse_temperature=sharpness)
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner:
         """Return the learner of a gate: half the members."""
         size = max(2 if self.calibrated else 1, math.ceil(self.size / 2))
-        return Teller(replace(self, num_classes=2, size=size))
+        return GateLearner(replace(self, num_classes=2, size=size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class FittedClassifier:
 
 
 @dataclass(frozen=True, slots=True)
-class SklearnRegressor:
+class SklearnRegressor(Learner):
     """A bootstrap ensemble of a scikit-learn regressor, with the noise estimated at the site.
 
     An estimator that has a predictive standard deviation of its own (`return_std`: Gaussian
@@ -235,12 +235,12 @@ class SklearnRegressor:
         error = learn_error(table, held_out, floor_var, rng, groups)
         return FittedRegressor(members, error, floor_var, most_spread_var=float(spread_vars.max()))
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner:
         """Return the learner of a gate: the estimator's counterpart for classes, half the size."""
         classifier, size = _counterpart(self.estimator), math.ceil(self.size / 2)
         # A gate must be right about its odds, which boosting is not by itself.
         calibrated = size > 1 and _is_boosting(classifier)
-        return Teller(SklearnClassifier(classifier, 2, size, calibrated=calibrated))
+        return GateLearner(SklearnClassifier(classifier, 2, size, calibrated=calibrated))
 
 
 @dataclass(frozen=True, slots=True)

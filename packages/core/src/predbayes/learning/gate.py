@@ -43,7 +43,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError, UploadError
-from predbayes.learning.local import Teller, fit_steadily, kept_together
+from predbayes.learning.local import GateLearner, fit_with_retries, kept_together
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_weights
@@ -127,7 +127,7 @@ DEFAULT_BOUNDS = GateBounds()
 
 
 def log_density_ratio(
-    teller: Teller,
+    gate_learner: GateLearner,
     own: tuple[Tensor, Tensor],
     reference: Tensor,
     *,
@@ -139,7 +139,7 @@ def log_density_ratio(
     """Return a site's gate on the reference inputs, (R,) in logarithms.
 
     Args:
-        teller: Fits own rows against contrast rows.
+        gate_learner: Fits own rows against contrast rows.
         own: The site's inputs and targets, of which classes alone are looked at.
         reference: The reference inputs.
         num_contrast: How many of the first reference inputs may be contrast rows; None is all.
@@ -152,13 +152,15 @@ def log_density_ratio(
     num_groups = len(own_inputs) if groups is None else len(torch.unique(groups))
     if min(num_groups, available) < MIN_ROWS:
         return torch.zeros(len(reference), dtype=torch.float64)
-    wanted = num_contrast_rows(len(own_inputs), teller.free_rows)
+    wanted = num_contrast_rows(len(own_inputs), gate_learner.free_rows)
     chosen = torch.randperm(available, generator=rng)[:wanted]
     mine = torch.randperm(len(own_inputs), generator=rng)
-    kinds = teller.kinds(targets)
+    kinds = gate_learner.kinds(targets)
     parts = _dealt(mine, groups)
     halves = [_Half(reference, chosen[p::2], own_inputs, kinds, parts[p], groups) for p in (0, 1)]
-    models = [half.fit(teller, rng=part) for half, part in zip(halves, split(rng, 2), strict=True)]
+    models = [
+        half.fit(gate_learner, rng=part) for half, part in zip(halves, split(rng, 2), strict=True)
+    ]
     held_out = [model.judge(half) for model, half in zip(models, reversed(halves), strict=True)]
     everywhere = torch.stack([model.log_ratio(reference) for model in models]).mean(0)
     for half, (contrast, _) in zip(reversed(halves), held_out, strict=True):
@@ -218,13 +220,13 @@ class _Half:
         alone = torch.arange(len(self.contrast_rows)) + 1 + self.groups.max()
         return torch.cat([alone, self.groups[self.own_rows]])
 
-    def fit(self, teller: Teller, *, rng: torch.Generator) -> _Judge:
+    def fit(self, gate_learner: GateLearner, *, rng: torch.Generator) -> _Judge:
         contrast, own = self.contrast, self.own
         kinds = torch.cat([torch.zeros(len(contrast)).long(), self.kinds[self.own_rows]])
-        together = kept_together(teller.learner, self._groups, torch.arange(len(kinds)))
+        together = kept_together(gate_learner.learner, self._groups, torch.arange(len(kinds)))
         rows = torch.cat([contrast, own]), kinds
-        model = fit_steadily(teller.learner, rows, rng=rng, **together)
-        return _Judge(model, math.log(len(own) / len(contrast)), teller.by_class)
+        model = fit_with_retries(gate_learner.learner, rows, rng=rng, **together)
+        return _Judge(model, math.log(len(own) / len(contrast)), gate_learner.by_class)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
-from predbayes.learning.local import Network, NetworkPredictor, SGDLearner, Teller
+from predbayes.learning.local import GateLearner, Learner, Network, NetworkPredictor, SGDLearner
 from predbayes.learning.training import Batches, Rows, resolve_device
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import split
@@ -41,7 +41,7 @@ PRECISIONS = tuple(10 ** (power / 3) for power in range(-12, 19))
 
 
 @dataclass(frozen=True, slots=True)
-class LastLayerLaplace:
+class LastLayerLaplace(Learner):
     """A plain fit, with draws from the Laplace posterior of its last layer.
 
     Examples:
@@ -76,9 +76,9 @@ class LastLayerLaplace:
         posterior = LastLayer.of(fitted, rows, self.member.settings.batch_size, rng=to_pass)
         return replace(fitted, samples=posterior.draw(fitted.samples, self.num_samples, to_draw))
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner:
         """Return the learner of a gate: the member's."""
-        return self.member.teller()
+        return self.member.gate_learner()
 
 
 @dataclass(frozen=True, slots=True)

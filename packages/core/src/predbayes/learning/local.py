@@ -57,32 +57,36 @@ class Predictor(Protocol):
         """Predictives of a batch of inputs, on the CPU."""
 
 
-class LocalLearner(Protocol):
-    """Fits one site's data to a predictor."""
+class Learner(Protocol):
+    """Fits one site's rows to a predictor. Subclass it, and write `fit`; the rest has defaults."""
+
+    __slots__ = ()
+
+    @property
+    def keeps_groups(self) -> bool:
+        """True if `fit` takes ``groups``, a number for each row: rows of a group stay together."""
+        return False
 
     def fit(self, rows: Rows, *, rng: torch.Generator) -> Predictor:
         """Learn from a site's rows."""
 
+    def gate_learner(self) -> GateLearner | None:
+        """Return a learner of the same kind for gates; None if there is no such learner."""
+        return None
 
-@runtime_checkable
-class KeepsGroups(Protocol):
-    """A learner that draws rows, or leaves some out, and can be told which belong together."""
-
-    @property
-    def keeps_groups(self) -> bool:
-        """True: `fit` takes ``groups``, a number for each row."""
+    def slower(self) -> Any:
+        """Return the same learner with half the step; None if it has no step."""
+        return None
 
 
-def kept_together(learner: object, groups: Tensor | None, rows: Tensor) -> dict[str, Any]:
-    """Return what `fit` is told of groups of some rows: nothing, if the learner leaves none out."""
-    if groups is None or not isinstance(learner, KeepsGroups):
-        return {}
-    return {"groups": groups[rows]}
+def kept_together(learner: Learner, groups: Tensor | None, rows: Tensor) -> dict[str, Any]:
+    """Return the option of `fit` with the groups of some rows, for a learner that takes them."""
+    return {} if groups is None or not learner.keeps_groups else {"groups": groups[rows]}
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
-    """A learner that tells a site's own rows from contrast rows, which are its class 0.
+class GateLearner:
+    """A learner that separates a site's own rows from contrast rows, which are its class 0.
 
     Own rows are class 1, or ``by_class``, where they have classes, class c of the task is 1 + c.
     A fit to fewer than ``free_rows`` rows takes no fewer steps.
@@ -97,30 +101,7 @@ class Teller:
         return 1 + targets if self.by_class else torch.ones(len(targets), dtype=torch.int64)
 
 
-@runtime_checkable
-class TellsApart(Protocol):
-    """A learner that has a counterpart for gates."""
-
-    def teller(self) -> Teller:
-        """Return a learner of the same kind that tells own rows from contrast rows."""
-
-
-def teller_of(learner: object) -> Teller:
-    """Return the learner's counterpart that tells own rows from contrast rows."""
-    if isinstance(learner, TellsApart):
-        return learner.teller()
-    raise TrainingError(f"{type(learner).__name__} has no teller(), which gates are learnt with")
-
-
-@runtime_checkable
-class Slowable(Protocol):
-    """A learner with a step that can be shorter."""
-
-    def slower(self) -> Any:
-        """Return the same learner with half the step."""
-
-
-def fit_steadily(
+def fit_with_retries(
     learner: Any,
     rows: Any,
     *,
@@ -128,19 +109,19 @@ def fit_steadily(
     checkpoint: Checkpoint | None = None,
     **options: Any,
 ) -> Any:
-    """Fit; where that diverges, begin again with half the step, three times at most.
+    """Fit; if that diverges, begin again with half the step, three times at most.
 
-    For who cannot change the step: a site under a plan that is frozen, and whoever learns a gate.
+    A site under a frozen plan can't change the step, nor can a learner of gates.
     """
     given = options if checkpoint is None else options | {"checkpoint": checkpoint}
     for number in range(1, _MOST_SLOWED + 1):
         try:
             return learner.fit(rows, rng=rng, **given)
         except DivergedError as error:
-            if not isinstance(learner, Slowable):
+            if (slower := learner.slower()) is None:
                 raise
             _log.warning("%s: it begins again with half the step", str(error).partition(";")[0])
-            learner = learner.slower()
+            learner = slower
             if checkpoint is not None:
                 given = options | {"checkpoint": checkpoint.beside(f"slower-{number}")}
     return learner.fit(rows, rng=rng, **given)
@@ -281,7 +262,7 @@ class NetworkPredictor:
 
 
 @runtime_checkable
-class NetworkLearner(Protocol):
+class NetworkLearner(Learner, Protocol):
     """A learner whose predictor is a network with weight samples, which can be sent."""
 
     @property
@@ -307,8 +288,8 @@ def require_learner(learner: object) -> None:
         raise TrainingError(
             f"{name} is an estimator; wrap it in pb.SklearnClassifier or pb.SklearnRegressor"
         )
-    if not callable(getattr(learner, "fit", None)):
-        raise TrainingError(f"{name} is no learner; a learner has fit(rows, *, rng)")
+    if not all(hasattr(learner, part) for part in ("fit", "gate_learner", "slower")):
+        raise TrainingError(f"{name} is no learner; subclass pb.Learner, and write fit")
 
 
 def check_targets(learner: object, targets: Tensor) -> None:
@@ -318,7 +299,7 @@ def check_targets(learner: object, targets: Tensor) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SGHMCLearner:
+class SGHMCLearner(Learner):
     """Samples by cyclical SGHMC (Paper: alg:dBpredbayes, step 1).
 
     With a step that vanishes, as in the presets, they are a snapshot ensemble; with
@@ -404,9 +385,9 @@ class SGHMCLearner:
             rng=rng,
         )
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner:
         """Return the learner of a gate: one cycle, and half the steps."""
-        return _halved_teller(self)
+        return _halved_gate_learner(self)
 
     def slower(self) -> SGHMCLearner:
         """Return the same with half the step, for a fit that diverged."""
@@ -529,7 +510,7 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SGDLearner:
+class SGDLearner(Learner):
     """A point estimate by SGD with momentum, Adam or AdamW: one sample."""
 
     network: Network
@@ -557,25 +538,25 @@ class SGDLearner:
         )
         return NetworkPredictor(self.network, WeightSamples.of(model), self.device)
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner:
         """Return the learner of a gate: half the steps."""
-        return _halved_teller(self)
+        return _halved_gate_learner(self)
 
     def slower(self) -> SGDLearner:
         """Return the same with half the step, for a fit that diverged."""
         return replace(self, settings=self.settings.slower())
 
 
-def _halved_teller(learner: Any) -> Teller:
-    """The teller of a network's learner, with half the steps."""
+def _halved_gate_learner(learner: Any) -> GateLearner:
+    """The gate_learner of a network's learner, with half the steps."""
     half = learner.settings.halved()
     telling = replace(learner, network=learner.network.telling(), settings=half)
     free_rows = half.min_steps // half.num_epochs * half.batch_size
-    return Teller(telling, learner.network.has_classes, free_rows)
+    return GateLearner(telling, learner.network.has_classes, free_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class DeepEnsemble:
+class DeepEnsemble(Learner):
     """Several independent fits of a learner, from different initial weights."""
 
     member: NetworkLearner
@@ -605,12 +586,12 @@ class DeepEnsemble:
         assert stack is not None
         return NetworkPredictor(self.network, stack.taken(), self.device)
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner | None:
         """Return the learner of a gate."""
-        member = teller_of(self.member)
-        return replace(member, learner=replace(self, member=member.learner))
+        gate = self.member.gate_learner()
+        return gate and replace(gate, learner=replace(self, member=gate.learner))
 
-    def slower(self) -> DeepEnsemble:
+    def slower(self) -> DeepEnsemble | None:
         """Return the same with members of half the step."""
-        assert isinstance(self.member, Slowable)  # a member that diverges has a step
-        return replace(self, member=self.member.slower())
+        member = self.member.slower()
+        return member and replace(self, member=member)

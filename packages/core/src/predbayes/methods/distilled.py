@@ -23,7 +23,7 @@ from predbayes.exchange.federation import with_learner
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION, distill, recalibrated
-from predbayes.learning.local import LocalLearner, Network, NetworkPredictor, OptimizerSettings
+from predbayes.learning.local import Learner, Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.training import Rows
 from predbayes.methods.description import describe_pool
 from predbayes.methods.method import Method, require_method, sends_state
@@ -118,7 +118,7 @@ class Distilled(Generic[T, Total]):
         """As the wrapped method."""
         return self.method.learn(state.teacher, rows, inputs, rng=rng)
 
-    def with_learner(self, learner: LocalLearner) -> Distilled[T, Total]:
+    def with_learner(self, learner: Learner) -> Distilled[T, Total]:
         """Return the same for a site with a learner of its own, where the wrapped method can."""
         return replace(self, method=with_learner(self.method, learner))
 

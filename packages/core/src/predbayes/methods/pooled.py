@@ -31,14 +31,12 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.gate import DEFAULT_BOUNDS, log_density_ratio
 from predbayes.learning.local import (
-    LocalLearner,
+    GateLearner,
+    Learner,
     Predictor,
-    Teller,
-    TellsApart,
     check_targets,
-    fit_steadily,
+    fit_with_retries,
     require_learner,
-    teller_of,
 )
 from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.methods.description import name_of
@@ -70,11 +68,11 @@ class Pooled:
             own one), or ``"none"``.
     """
 
-    learner: LocalLearner
+    learner: Learner
     pool: Pool[Any] = field(default_factory=AutoPool)
     send: Send = "weights"
-    own: LocalLearner | Literal["same", "none"] = "same"
-    gate: LocalLearner | Literal["same", "none"] = "same"
+    own: Learner | Literal["same", "none"] = "same"
+    gate: Learner | Literal["same", "none"] = "same"
 
     def __post_init__(self) -> None:
         require_learner(self.learner)
@@ -86,8 +84,8 @@ class Pooled:
                 raise TrainingError(f"{name} must be 'same', 'none' or a learner, not {given!r}")
             if not isinstance(given, str):
                 require_learner(given)
-        if isinstance(self.pool, TermPool) and self.pool.gates and self._teller is None:
-            why = f"{type(self.learner).__name__} has no teller(), which gates are learnt with"
+        if isinstance(self.pool, TermPool) and self.pool.gates and self._gate_learner is None:
+            why = f"{type(self.learner).__name__} has no gate_learner, which gates are learnt with"
             raise TrainingError(
                 f"{'the pool needs gates' if self.gate == 'none' else why}; give a learner for two "
                 "classes as gate="
@@ -117,11 +115,11 @@ class Pooled:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         rows = as_rows(rows)  # once: a loader's classes are counted while the learner reads it
         asked = getattr(self.pool, "count_classes", False)
-        fitted = fit_steadily(self.learner, rows, rng=rng)
+        fitted = fit_with_retries(self.learner, rows, rng=rng)
         gate = self._gate(state, rows, inputs, rng)
         return upload_of(fitted, self.send, rows, inputs, count_classes=asked, gate=gate, rng=rng)
 
-    def with_learner(self, learner: LocalLearner) -> Pooled:
+    def with_learner(self, learner: Learner) -> Pooled:
         """Return the same for a site with a learner of its own."""
         return replace(self, learner=learner)
 
@@ -152,12 +150,12 @@ class Pooled:
         self, state: PoolState, rows: Rows, inputs: Tensor, rng: torch.Generator
     ) -> Tensor | None:
         """The site's gate, if the pool asks for it."""
-        teller = self._teller if getattr(self.pool, "gates", False) else None
-        if teller is None:
+        gate_learner = self._gate_learner if getattr(self.pool, "gates", False) else None
+        if gate_learner is None:
             return None
         own = gather(rows, rng=rng)
         return log_density_ratio(
-            teller, own, inputs, num_contrast=state.num_contrast, rng=split(rng, 1)[0]
+            gate_learner, own, inputs, num_contrast=state.num_contrast, rng=split(rng, 1)[0]
         )
 
     def _check_gate(self, state: PoolState, upload: Upload, inputs: Tensor) -> None:
@@ -177,12 +175,11 @@ class Pooled:
             ) from error
 
     @property
-    def _teller(self) -> Teller | None:
+    def _gate_learner(self) -> GateLearner | None:
         """What sites learn their gates with; None where their learner has no such counterpart."""
         if not isinstance(self.gate, str):
-            return Teller(self.gate)
-        able = self.gate == "same" and isinstance(self.learner, TellsApart)
-        return teller_of(self.learner) if able else None
+            return GateLearner(self.gate)
+        return self.learner.gate_learner() if self.gate == "same" else None
 
     def _pool(self) -> Pool[Any]:
         if self.own == "none" or getattr(self.pool, "own", self) is not None:

@@ -20,7 +20,7 @@ from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.local import LocalLearner, check_targets, fit_steadily
+from predbayes.learning.local import Learner, check_targets, fit_with_retries
 from predbayes.learning.training import Rows, count_rows
 from predbayes.pools.pool import BOTH_FAMILIES, PoolState
 from predbayes.predictive.families import Predictive
@@ -37,7 +37,7 @@ class ServerOnly:
         bag: Whether to fit it once, or as often as the own model of `AutoPool`, which it then is.
     """
 
-    learner: LocalLearner
+    learner: Learner
     bag: bool = False
 
     families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
@@ -79,5 +79,5 @@ class ServerOnly:
             bag = cross_fitted(self.learner, reference.inputs, reference.targets, rng=own)
             return replace(state, pooled=bag)
         rows = (reference.inputs[reference.labelled], reference.targets)
-        model = fit_steadily(self.learner, rows, rng=rng)
+        model = fit_with_retries(self.learner, rows, rng=rng)
         return replace(state, pooled=model.predict(reference.inputs))

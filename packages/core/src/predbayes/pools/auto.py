@@ -34,12 +34,12 @@ from predbayes.predictive.selection import (
     MIN_LABELS,
     TERMS,
     candidates,
-    lacking,
     select,
+    why_untunable,
     with_coordinator,
 )
 from predbayes.seeding import split
-from predbayes.summand import Kept
+from predbayes.summand import Collected
 
 _log = logging.getLogger(__name__)
 
@@ -112,20 +112,20 @@ class AutoPool:
         summand = site.summand(prior=state.prior, terms=terms, floor=self.floor)
         if not self.keep_apart:
             return summand
-        return Kept(_Site(site.site, site.predictive.bounded(self.floor), summand))
+        return Collected(_Site(site.site, site.predictive.bounded(self.floor), summand))
 
     def finish(
         self, state: PoolState, total: Any, reference: ReferenceRows, *, rng: torch.Generator
     ) -> PoolState:
         """Make the coordinator's own model, select a pool on the labelled rows, pool on all."""
-        sites: Sequence[_Site] = total.items if isinstance(total, Kept) else ()
+        sites: Sequence[_Site] = total.items if isinstance(total, Collected) else ()
         # Out of place: what was handed in stays as it is.
         pooled = reduce(add, (site.summand for site in sites)) if sites else total
         everywhere = pooled[: state.num_contrast]
         fit_rng, fold_rng, marginal_rng = split(rng, 3)
         own = self._own_model(reference, fit_rng)
         marginal = None
-        if not lacking(reference.targets, self.min_labels):
+        if not why_untunable(reference.targets, self.min_labels):
             marginal = marginal_predictive(
                 self.prior, reference, num_folds=self.num_folds, rng=marginal_rng
             )
@@ -155,7 +155,7 @@ class AutoPool:
     def _own_model(self, reference: ReferenceRows, rng: torch.Generator) -> Predictive | None:
         """The coordinator's own model on all reference rows, if it has one."""
         own = self.own
-        if own is None or lacking(reference.targets, self.min_labels):
+        if own is None or why_untunable(reference.targets, self.min_labels):
             return None
         if isinstance(own, FAMILIES):
             return own

@@ -13,7 +13,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.pool import KeepsSites, PoolState
 from predbayes.predictive import metrics
 from predbayes.predictive.pooling import Contribution
-from predbayes.summand import Kept
+from predbayes.summand import Collected
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class BestSite(KeepsSites):
     def finish(
         self,
         state: PoolState,
-        total: Kept[Contribution],
+        total: Collected[Contribution],
         reference: ReferenceRows,
         *,
         rng: torch.Generator,

@@ -23,7 +23,7 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.pooling import Contribution
 from predbayes.predictive.selection import Choice
 from predbayes.predictive.tuning import TunedPool
-from predbayes.summand import Kept, Summand
+from predbayes.summand import Collected, Summand
 
 BOTH_FAMILIES: frozenset[type[Predictive]] = frozenset({Categorical, Gaussian})
 
@@ -113,9 +113,9 @@ class KeepsSites:
         require_labels(reference, self.tuned)
         return PoolState()
 
-    def lift(self, state: PoolState, site: Contribution) -> Kept[Contribution]:
+    def lift(self, state: PoolState, site: Contribution) -> Collected[Contribution]:
         """Return the site's predictives, kept apart."""
-        return Kept(site)
+        return Collected(site)
 
 
 def require_labels(reference: ReferenceRows, what: str) -> None:

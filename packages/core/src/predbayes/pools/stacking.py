@@ -27,7 +27,7 @@ from predbayes.pools.pool import KeepsSites, PoolState
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.folds import folds
 from predbayes.predictive.pooling import Contribution
-from predbayes.summand import Kept
+from predbayes.summand import Collected
 
 _MAX_STEPS, _TOLERANCE = 10_000, 1e-10
 _PENALTIES = tuple(10.0**power for power in range(-3, 4))  # in rows
@@ -44,7 +44,7 @@ class SimplexStacking(KeepsSites):
     def finish(
         self,
         state: PoolState,
-        total: Kept[Contribution],
+        total: Collected[Contribution],
         reference: ReferenceRows,
         *,
         rng: torch.Generator,
@@ -88,7 +88,7 @@ class RidgeStacker(KeepsSites):
     def finish(
         self,
         state: PoolState,
-        total: Kept[Contribution],
+        total: Collected[Contribution],
         reference: ReferenceRows,
         *,
         rng: torch.Generator,
@@ -146,6 +146,6 @@ def _penalty(features: Tensor, targets: Tensor, num_classes: int, rng: torch.Gen
     return min(_PENALTIES, key=held_out)
 
 
-def _by_name(total: Kept[Contribution]) -> list[Contribution]:
+def _by_name(total: Collected[Contribution]) -> list[Contribution]:
     """The sites in one order, whatever the order of arrival."""
     return sorted(total.items, key=lambda site: site.site)

@@ -464,18 +464,18 @@ def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Poo
     return specs
 
 
-def lacking(targets: Tensor, min_labels: int = MIN_LABELS) -> str:
+def why_untunable(targets: Tensor, min_labels: int = MIN_LABELS) -> str:
     """Say why labels are nothing to choose by; an empty word where they are.
 
     Labels that are all the same say of no pool that it is wrong elsewhere: what always says that
     one class is the best of all.
 
     Examples:
-        >>> lacking(torch.tensor([0, 1, 1]), min_labels=3)
+        >>> why_untunable(torch.tensor([0, 1, 1]), min_labels=3)
         ''
-        >>> lacking(torch.tensor([0, 1]), min_labels=3)
+        >>> why_untunable(torch.tensor([0, 1]), min_labels=3)
         '2 labelled rows are too few to choose by; 3 are needed'
-        >>> lacking(torch.tensor([1, 1, 1]), min_labels=3)
+        >>> why_untunable(torch.tensor([1, 1, 1]), min_labels=3)
         'the labels of all 3 labelled rows are the same, which is nothing to choose by'
     """
     if len(targets) < min_labels:
@@ -511,7 +511,7 @@ def select(
             be trusted where nothing is tuned; the labelled rows by default.
         rng: Which row is in which part, and the draws of the shares.
     """
-    if why := lacking(targets, min_labels):
+    if why := why_untunable(targets, min_labels):
         return _untuned(total, targets, why, total if everywhere is None else everywhere)
     specs, left_out = _tried(specs, _coordinates(total))
     parts = folds(len(targets), num_folds, rng=rng)

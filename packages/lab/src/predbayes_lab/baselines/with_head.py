@@ -18,7 +18,7 @@ from torch import Tensor
 from predbayes.exchange.header import SUMS
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import LocalLearner, NetworkLearner
+from predbayes.learning.local import Learner, NetworkLearner
 from predbayes.learning.moments import Moments
 from predbayes.learning.training import Rows
 from predbayes.methods.pooled import Pooled
@@ -87,7 +87,7 @@ class PooledWithHead:
         sums = self.head.learn(state.head, rows, inputs, rng=rng)
         return replace(upload, arrays={**upload.arrays, SUMS: sums.arrays[SUMS]})
 
-    def with_learner(self, learner: LocalLearner) -> PooledWithHead:
+    def with_learner(self, learner: Learner) -> PooledWithHead:
         """Return the same for a site with a learner of its own."""
         return replace(self, pooled=self.pooled.with_learner(learner))
 
@@ -135,7 +135,7 @@ def auto_with_head(
     num_features: int = 300,
     scales: tuple[float, ...] = (1.0, 2.0, 4.0),
     gates: bool = True,
-    own: LocalLearner | Literal["same", "none"] = "same",
+    own: Learner | Literal["same", "none"] = "same",
 ) -> PooledWithHead:
     """Return `AutoPool` with a head from moments among its candidates.
 

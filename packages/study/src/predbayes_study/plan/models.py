@@ -33,7 +33,7 @@ import torch
 from predbayes.errors import PlanError, no_such
 from predbayes.exchange.header import Spec
 from predbayes.exchange.upload import spec_of
-from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
+from predbayes.learning.local import Learner, Network, SGHMCLearner
 from predbayes.learning.moments import RandomFeatures
 from predbayes.learning.named import BY_TASK, PRIVATE
 from predbayes.learning.nets import mlp
@@ -139,7 +139,7 @@ def choose_learner(
     return choose(learners, rows, groups=groups, rng=rng)
 
 
-def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
+def make_learner(plan: Plan, name: str, device: str = "cpu") -> Learner:
     """Build a learner by name, for the plan's task."""
     if name == "network":
         return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
@@ -152,7 +152,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     if ":" in name:
         estimator = _load(name)()
         if not hasattr(estimator, "get_params"):
-            learner: LocalLearner = estimator
+            learner: Learner = estimator
             return learner
     elif name in known:
         estimator = known[name]()

@@ -57,7 +57,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive, Survival
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import Contribution, PredictiveSum
-from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS, distrusted_gates, lacking
+from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS, distrusted_gates, why_untunable
 from predbayes.progress import tell_step
 from predbayes.seeding import generator
 from predbayes.summand import fold
@@ -373,7 +373,7 @@ class Run:
     def own_model(self) -> Predictive | None:
         """The coordinator's own model on all reference rows, honest on the labelled ones."""
         reference, name = self.reference, self.plan.pool.own
-        if name == "none" or lacking(reference.targets):
+        if name == "none" or why_untunable(reference.targets):
             return None
         tell_step("fit the coordinator's own model of the labelled rows")
         try:
@@ -625,7 +625,7 @@ class Report:
         targets = self.run.reference.targets
         if len(targets) < MIN_LABELS:
             return  # which the comparison of sites says
-        if why := lacking(targets):
+        if why := why_untunable(targets):
             yield f"Could not check any site against labels: {why}."
         elif self.own is None and self.run.plan.pool.own != "none":
             yield (

@@ -61,7 +61,7 @@ from predbayes.errors import StudyError
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import Contribution, PredictiveSum
-from predbayes.predictive.selection import MIN_LABELS, PoolSpec, lacking
+from predbayes.predictive.selection import MIN_LABELS, PoolSpec, why_untunable
 from predbayes_study.plan.models import standard_prior
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.copies import ALL_PAIRS, CONSTANT, Copies, copies_among, spread, surplus
@@ -153,7 +153,7 @@ def screen(
             time.
     """
     sites = _in_order(contributions)
-    by_labels = not lacking(targets, min_labels)
+    by_labels = not why_untunable(targets, min_labels)
     agreements = {name: agreement(c.predictive, targets) for name, c in sites.items() if by_labels}
     spreads = {name: spread(c.predictive) for name, c in sites.items()}
     copies = copies_among(list(sites.values()), spreads)

@@ -34,14 +34,12 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.local import (
-    LocalLearner,
+    GateLearner,
+    Learner,
     Predictor,
     SGHMCLearner,
-    Teller,
-    TellsApart,
-    fit_steadily,
+    fit_with_retries,
     kept_together,
-    teller_of,
 )
 from predbayes.learning.named import AUTO
 from predbayes.methods.pooled import upload_of
@@ -65,7 +63,7 @@ def make_upload(
     site: str,
     rows: tuple[Tensor, Tensor],
     *,
-    learner: str | LocalLearner = "",
+    learner: str | Learner = "",
     allow_networks: Collection[str] = (),
 ) -> Upload:
     """Train on a site's inputs and targets, and make what it sends; nothing is written.
@@ -115,7 +113,7 @@ def fit_site(
     kit: Kit,
     site: str,
     rows: SiteRows,
-    learner: str | LocalLearner,
+    learner: str | Learner,
     *,
     checkpoint: Checkpoint | None = None,
     device: str = "cpu",
@@ -138,18 +136,18 @@ def fit_site(
     drawn_by = () if isinstance(fitted, SGHMCLearner) else (SiteRows(*rows[kept]).digest(),)
     rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
-        own = fit_steadily(fitted, rows[kept], rng=rng, **options)
+        own = fit_with_retries(fitted, rows[kept], rng=rng, **options)
         if plan.sums_alone:
             sums = upload_of_sums(plan, *rows[kept])
             return having_seen(sums.named(site).for_plan(kit.digest), head), own
-        teller = gate_teller(plan, fitted, device, allow_networks) if plan.gate else None
+        gate_learner = gate_learner_of(plan, fitted, device, allow_networks) if plan.gate else None
         upload = upload_of(
             own,
             "predictions",
             rows[kept],
             kit.inputs,
             count_classes=task_of(plan).by_class,
-            gate=_gate(kit, site, rows, kept, teller, checkpoint),
+            gate=_gate(kit, site, rows, kept, gate_learner, checkpoint),
             dtype=upload_dtype(plan),
             rng=rng,
         )
@@ -185,14 +183,16 @@ def release_key(kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic) -
     return derived(rows.secret, "release", kit.digest, site, rows.digest(), learner.settings)
 
 
-def gate_teller(
-    plan: Plan, fitted: LocalLearner, device: str, allow_networks: Collection[str]
-) -> Teller:
+def gate_learner_of(
+    plan: Plan, fitted: Learner, device: str, allow_networks: Collection[str]
+) -> GateLearner:
     """Return the learner of the gate: the model's counterpart, or if it has none the network's."""
-    if not isinstance(fitted, TellsApart):
+    found = fitted.gate_learner()
+    if found is None:
         require_allowed(plan, allow_networks, IN_SITE_FILE)
-        fitted = make_learner(plan, "network", device)
-    return teller_of(fitted)
+        found = make_learner(plan, "network", device).gate_learner()
+    assert found is not None  # a network has one
+    return found
 
 
 def _gate(
@@ -200,18 +200,18 @@ def _gate(
     site: str,
     rows: SiteRows,
     kept: Tensor,
-    teller: Teller | None,
+    gate_learner: GateLearner | None,
     checkpoint: Checkpoint | None,
 ) -> Tensor | None:
     """The site's gate on the reference rows: all of them are contrast rows, roles are secret."""
     plan = kit.plan
-    if plan.gate is None or teller is None:
+    if plan.gate is None or gate_learner is None:
         return None
-    if checkpoint is not None and isinstance(teller.learner, SGHMCLearner):
-        teller = replace(teller, learner=_Resumed(teller.learner, checkpoint))
+    if checkpoint is not None and isinstance(gate_learner.learner, SGHMCLearner):
+        gate_learner = replace(gate_learner, learner=_Resumed(gate_learner.learner, checkpoint))
     own = rows[kept]
     return log_density_ratio(
-        teller,
+        gate_learner,
         own,
         kit.inputs,
         bounds=GateBounds(plan.gate.floor, plan.gate.ceiling),
@@ -223,7 +223,7 @@ def _gate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Resumed:
+class _Resumed(Learner):
     """A learner each of whose fits, told by their order, goes on where it was stopped."""
 
     learner: SGHMCLearner

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.local import kept_together
+from predbayes.learning.local import Learner, kept_together
 from predbayes.learning.named import BY_TASK
 from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Predictive
@@ -40,7 +40,7 @@ _MOST_ROWS = 1000  # that cross-validation looks at
 
 
 @dataclass(frozen=True, slots=True)
-class BaseRate:
+class BaseRate(Learner):
     """A learner that looks at no column, only at how targets are distributed."""
 
     plan: Plan

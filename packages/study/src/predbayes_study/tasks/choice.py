@@ -24,7 +24,7 @@ from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
-from predbayes.learning.local import LocalLearner, fit_steadily, kept_together
+from predbayes.learning.local import Learner, fit_with_retries, kept_together
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.seeding import split
@@ -63,7 +63,7 @@ class Choice:
 
 
 def choose(
-    learners: Mapping[str, LocalLearner],
+    learners: Mapping[str, Learner],
     rows: tuple[Tensor, Tensor],
     *,
     most_rows: int = MOST_ROWS,
@@ -109,7 +109,7 @@ def in_brief(learner: Any) -> Any:
 
 
 def held_out(
-    learner: LocalLearner,
+    learner: Learner,
     rows: tuple[Tensor, Tensor],
     *,
     rng: torch.Generator,
@@ -119,7 +119,7 @@ def held_out(
     inputs, targets = rows
     parts = folds(len(targets), _NUM_FOLDS, rng=rng, groups=groups)
     predictives = [
-        fit_steadily(
+        fit_with_retries(
             learner,
             (inputs[seen], targets[seen]),
             rng=own,
@@ -131,7 +131,7 @@ def held_out(
 
 
 def _held_out_losses(
-    learner: LocalLearner,
+    learner: Learner,
     rows: tuple[Tensor, Tensor],
     rng: torch.Generator,
     groups: Tensor | None,

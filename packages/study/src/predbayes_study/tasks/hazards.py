@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import Hazards
-from predbayes.learning.local import LocalLearner, Predictor, Teller, kept_together, teller_of
+from predbayes.learning.local import GateLearner, Learner, Predictor, kept_together
 from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Categorical, Survival, at_risk
 
 
 @dataclass(frozen=True, slots=True)
-class HazardLearner:
+class HazardLearner(Learner):
     """Time to an event by a learner of two classes.
 
     Args:
@@ -34,7 +34,7 @@ class HazardLearner:
         num_intervals: How many there are.
     """
 
-    learner: LocalLearner
+    learner: Learner
     num_intervals: int
 
     keeps_groups: ClassVar[bool] = True
@@ -59,9 +59,9 @@ class HazardLearner:
         fitted = self.learner.fit((trials, happened.long()), rng=rng, **together)
         return FittedHazards(fitted, self.num_intervals)
 
-    def teller(self) -> Teller:
+    def gate_learner(self) -> GateLearner | None:
         """Return the learner of a gate: that of the classifier."""
-        return teller_of(self.learner)
+        return self.learner.gate_learner()
 
 
 @dataclass(frozen=True, slots=True)

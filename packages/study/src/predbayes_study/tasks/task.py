@@ -13,7 +13,7 @@ from torch import Tensor
 
 from predbayes.exchange.strict import Strict
 from predbayes.learning.likelihood import Likelihood
-from predbayes.learning.local import LocalLearner
+from predbayes.learning.local import Learner
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes_study.plan.schema import Plan
 from predbayes_study.rules import Finding
@@ -102,11 +102,11 @@ class Task(ABC, Generic[P]):
         """Return how outputs of a network are read; with a variance for each input, or one."""
 
     @abstractmethod
-    def learner(self, plan: Plan, name: str, estimator: Any) -> LocalLearner:
+    def learner(self, plan: Plan, name: str, estimator: Any) -> Learner:
         """Return the learner of an estimator in the manner of scikit-learn."""
 
     @abstractmethod
-    def simple(self, plan: Plan, name: str, estimator: Callable[[], Any]) -> LocalLearner:
+    def simple(self, plan: Plan, name: str, estimator: Callable[[], Any]) -> Learner:
         """Return a small learner of an estimator, as anybody at a site would try first."""
 
     @abstractmethod

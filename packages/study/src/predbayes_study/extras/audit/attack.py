@@ -38,7 +38,7 @@ from predbayes.errors import DataError, PlanError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor, is_process
 from predbayes.learning.gate import GateBounds
-from predbayes.learning.local import LocalLearner, SGHMCLearner
+from predbayes.learning.local import Learner, SGHMCLearner
 from predbayes.learning.named import AUTO
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
@@ -50,7 +50,7 @@ from predbayes_study.kit.kit import Kit
 from predbayes_study.plan.models import make_learner, upload_dtype
 from predbayes_study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes_study.plan.schema import Plan
-from predbayes_study.site.fitting import choose_at_site, gate_teller, require_learner
+from predbayes_study.site.fitting import choose_at_site, gate_learner_of, require_learner
 from predbayes_study.site.holdout import connected
 from predbayes_study.site.policy import SitePolicy
 from predbayes_study.site.rows import SiteRows
@@ -139,12 +139,12 @@ def audit(
 
 
 def _gate(
-    plan: Plan, learner: LocalLearner, device: str, allow_networks: Collection[str]
+    plan: Plan, learner: Learner, device: str, allow_networks: Collection[str]
 ) -> GateOf | None:
     if plan.gate is None:
         return None
-    teller = gate_teller(plan, learner, device, allow_networks)
-    return GateOf(teller, GateBounds(plan.gate.floor, plan.gate.ceiling))
+    gate_learner = gate_learner_of(plan, learner, device, allow_networks)
+    return GateOf(gate_learner, GateBounds(plan.gate.floor, plan.gate.ceiling))
 
 
 def _attacked(shadows: Shadows, rng: torch.Generator) -> tuple[Leak, Leak, np.ndarray[Any, Any]]:
@@ -176,7 +176,7 @@ def _sent(dtype: torch.dtype, said: Predictive, targets: Tensor) -> Predictive:
 
 
 def in_short(
-    learner: LocalLearner, rows: tuple[Tensor, Tensor], seconds: float, *, rng: torch.Generator
+    learner: Learner, rows: tuple[Tensor, Tensor], seconds: float, *, rng: torch.Generator
 ) -> tuple[Any, str]:
     """Return a learner that takes some seconds on half of some rows, and in words what it lacks."""
     if isinstance(learner, HazardLearner):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from predbayes.learning.gate import GateBounds, log_density_ratio
-from predbayes.learning.local import LocalLearner, Teller, kept_together
+from predbayes.learning.local import GateLearner, Learner, kept_together
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 from predbayes.seeding import split
 from predbayes_study.extras.audit.membership import Array, Members, shadow_halves
@@ -42,7 +42,7 @@ Bound = Callable[[Predictive, Tensor], Predictive]
 class GateOf:
     """How a gate is learnt."""
 
-    teller: Teller
+    gate_learner: GateLearner
     bounds: GateBounds
 
 
@@ -72,7 +72,7 @@ def _beside(values: Array, gate: Array | None) -> Array:
 
 
 def fit_shadows(
-    learner: LocalLearner,
+    learner: Learner,
     rows: tuple[Tensor, Tensor],
     people: Tensor,
     reference: Tensor,
@@ -113,7 +113,7 @@ def fit_shadows(
         values = [by_person(statistic(one, targets)) for one in (away, taught)]
         if gate is not None:
             ratio = log_density_ratio(
-                gate.teller,
+                gate.gate_learner,
                 part,
                 asked,
                 num_contrast=len(reference),

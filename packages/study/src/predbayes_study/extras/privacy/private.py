@@ -60,6 +60,7 @@ from torch import Tensor
 
 from predbayes.learning.guarantee import Adjacency, Guarantee
 from predbayes.learning.likelihood import Softmax
+from predbayes.learning.local import Learner
 from predbayes.learning.named import PRIVATE
 from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Categorical
@@ -141,7 +142,7 @@ def noisy(total: Integers, deviation: float, normals: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class PrivateLogistic:
+class PrivateLogistic(Learner):
     """The logistic model of the module's docstring, as a local learner.
 
     Args:
