@@ -25,9 +25,8 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from predbayes.errors import UploadError
 from predbayes_flower import ACK, HELLO, UPLOAD
-from predbayes_flower.bounds import ROOM_BYTES, SMALL_BYTES, Bounds, pull
 from predbayes_flower.events import Send
-from predbayes_flower.post import Post
+from predbayes_flower.pump import ROOM_BYTES, SMALL_BYTES, Bounds, MessagePump, pull
 from predbayes_flower.round import RoundSettings
 
 MEBI = 1 << 20
@@ -166,15 +165,15 @@ class Slow(SuperLink):
 def test_a_reply_that_is_on_its_way_holds_up_no_other():
     link = Slow()
     settings = RoundSettings(num_threads=1, poll_seconds=0.05)
-    post = Post(grid_of(link), settings, Bounds(upload=MEBI))
+    pump = MessagePump(grid_of(link), settings, Bounds(upload=MEBI))
     for name in ("slow", "quick"):
-        post._sent[name] = Send(1, UPLOAD, name)
-        post._wanted.put(name)
-    with post.open():
-        assert [sent.site for sent, _ in post.replies(30)] == ["quick"]
+        pump._sent[name] = Send(1, UPLOAD, name)
+        pump._wanted.put(name)
+    with pump.open():
+        assert [sent.site for sent, _ in pump.replies(30)] == ["quick"]
         before = threading.active_count()
         link.there.set()
-        assert [sent.site for sent, _ in post.replies(30)] == ["slow"]
+        assert [sent.site for sent, _ in pump.replies(30)] == ["slow"]
         end = time.monotonic() + 10
         while threading.active_count() >= before and time.monotonic() < end:
             time.sleep(0.05)

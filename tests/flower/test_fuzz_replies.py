@@ -155,9 +155,9 @@ def answered(study, make, caplog):
     round_ = Round(grid, study.begun, RoundSettings(ack_seconds=1)).driver(study.scratch)
     for _ in range(3):  # hello, upload, and once more
         round_.handle(events.Nodes(frozenset({NODE})))
-        wanted = [round_.post._wanted.get() for _ in range(round_.post._wanted.qsize())]
-        for message, reply in round_.post._pull_once(wanted, pytest.fail).items() if wanted else ():
-            sent = round_.post._sent.pop(message)
+        wanted = [round_.pump._wanted.get() for _ in range(round_.pump._wanted.qsize())]
+        for message, reply in round_.pump._pull_once(wanted, pytest.fail).items() if wanted else ():
+            sent = round_.pump._sent.pop(message)
             round_.handle(round_.event(sent, reply), reply)
         round_.settle()
     round_.report()
@@ -257,5 +257,5 @@ def test_objects_that_are_altered_at_the_superlink(study, number, changes):
         content[at : at + num_gone] = new
     link.contents[name] = bytes(content)
     begun = Round(grid_of(link), study.begun, RoundSettings()).driver(study.scratch)
-    begun.post._sent["asked"] = events.Send(NODE, UPLOAD, SITE)
-    assert set(begun.post._pull_once(["asked"], pytest.fail)) <= {"asked"}
+    begun.pump._sent["asked"] = events.Send(NODE, UPLOAD, SITE)
+    assert set(begun.pump._pull_once(["asked"], pytest.fail)) <= {"asked"}

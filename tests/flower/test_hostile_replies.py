@@ -18,7 +18,7 @@ from predbayes.errors import UploadError
 from predbayes.predictive.families import Categorical
 from predbayes_flower import ACK, HELLO, UPLOAD, events
 from predbayes_flower.outbox import Outbox, greeting
-from predbayes_flower.server import Round, StudyDesk
+from predbayes_flower.server import Round, StudyHandler
 from predbayes_flower.study_client import app
 from predbayes_flower.wire import read_words, upload_record, words
 from predbayes_study.payloads.details import having_seen, save_signed
@@ -109,9 +109,9 @@ def test_one_that_is_sealed_is_refused_unrecorded(tmp_path):
     save_signed(having_seen(made, world.seen), tmp_path / "e.safetensors", world.key("Gamma"))
     sealed = world.sealed(tmp_path / "e.safetensors")
     before = study.state().last
-    desk = StudyDesk(study, tmp_path)
-    desk.files[sealed] = events.Take(13, "Gamma")
-    ((_, refusal),) = desk.settle(False)
+    handler = StudyHandler(study, tmp_path)
+    handler.files[sealed] = events.Take(13, "Gamma")
+    ((_, refusal),) = handler.settle(False)
     assert isinstance(refusal, UploadError)
     assert study.state().last == before
     assert not study.state().evaluations

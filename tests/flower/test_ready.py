@@ -14,10 +14,9 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
 from predbayes_flower import ACK, HELLO, UPLOAD, outbox
-from predbayes_flower.bounds import SMALL_BYTES
 from predbayes_flower.node import Node
 from predbayes_flower.outbox import Outbox, greeting
-from predbayes_flower.post import MOST_READY
+from predbayes_flower.pump import MOST_READY, SMALL_BYTES
 from predbayes_flower.server import Round, unpack_upload
 from predbayes_flower.study_client import app
 from predbayes_flower.wire import read_words, upload_record

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from predbayes import Pooled, mixture, run
+from predbayes import Pooled, pools, run
 from predbayes.errors import StudyError, TrainingError
 from predbayes_flower import UPLOAD
 from predbayes_flower.node import Node
@@ -157,7 +157,7 @@ def test_a_round_is_no_federation_for_a_method(world, nodes, method):
     study = world.begin(sites=SITES[:3])
     grid = DoubleGrid(app, nodes)
     learner = make_learner(study.plan, "network")
-    methods = {"averaged": Averaged(learner), "mixture": Pooled(learner, mixture())}
+    methods = {"averaged": Averaged(learner), "mixture": Pooled(learner, pools.mixture())}
     with pytest.raises(TrainingError, match=r"^Round is no federation: [^\n]*study\.finish\(\)$"):
         run(methods[method], Round(grid, study, QUICK), study.labels.reference, seed=0)
     assert not grid.asked

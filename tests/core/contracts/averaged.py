@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from predbayes.errors import UploadError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkPredictor, SGDLearner, check_targets
 from predbayes.learning.training import count_rows
@@ -39,7 +40,10 @@ class Averaged:
         return ModelState(WeightSamples.from_arrays(arrays))
 
     def lift(self, state, upload, inputs):
-        parameters, buffers = upload.samples().vectors()
+        samples = upload.samples()
+        if samples.shapes() != state.weights.shapes():
+            raise UploadError(f"site {upload.info.site!r} sent weights of another network")
+        parameters, buffers = samples.vectors()
         rows = torch.tensor(float(upload.info.num_rows))
         return TensorSum(
             {"rows": rows, "parameters": rows * parameters, "buffers": rows * buffers[-1]}

@@ -2,9 +2,9 @@
 
 Flower gives one reply to a message, forgets the replies of nodes that left, and ends the run when
 its own server restarts. So a round owns its reliability: `flower.round` decides what to do next,
-`flower.post` sends messages and pulls replies, and the `Driver` stands between them and a `Desk`,
-which knows what is asked and takes what comes: a study (`flower.server`), or a method's federation
-(`flower.federation`).
+`flower.pump` sends messages and pulls replies, and the `Driver` stands between them and a
+`RoundHandler`, which knows what is asked and takes what comes: a study (`flower.server`), or a
+method's federation (`flower.federation`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from predbayes.errors import PredbayesError, UploadError
 from predbayes.exchange.strict import require_site_name
 from predbayes.text import printable
 from predbayes_flower import ACK, HELLO, events
-from predbayes_flower.bounds import Bounds
-from predbayes_flower.post import Post
+from predbayes_flower.pump import Bounds, MessagePump
 from predbayes_flower.round import RoundSettings, RoundState
 from predbayes_flower.wire import LACKS_INPUTS, read_words, words
 
@@ -33,7 +32,7 @@ Decision = tuple[events.Take, Exception | None]
 """An upload that was kept, and why it is refused; None if it is in."""
 
 
-class Desk(Protocol):
+class RoundHandler(Protocol):
     """What a round is for."""
 
     @property
@@ -62,18 +61,18 @@ class Driver:
 
     Args:
         grid: Flower's.
-        desk: What the round is for.
+        handler: What the round is for.
         state: Decides what to do next.
     """
 
     grid: Any
-    desk: Desk
+    handler: RoundHandler
     state: RoundState
-    post: Post = field(init=False)
+    pump: MessagePump = field(init=False)
     _lacked: set[int] = field(default_factory=set)  # nodes that had lost the reference inputs
 
     def __post_init__(self) -> None:
-        self.post = Post(self.grid, self.settings, Bounds(self.desk.most_bytes))
+        self.pump = MessagePump(self.grid, self.settings, Bounds(self.handler.most_bytes))
 
     @property
     def settings(self) -> RoundSettings:
@@ -83,11 +82,14 @@ class Driver:
     def run(self) -> RoundState:
         """Ask, take, ask again; return how the round ended."""
         self._notice()
-        self.desk.note(self.state)
-        with self.post.open():
-            while self._goes_on():
+        self.handler.note(self.state)
+        with self.pump.open():
+            while True:
+                self.handle(events.Time(time.monotonic()))
+                if self.state.ended:
+                    break
                 wait = min(self.state.left, self.settings.poll_seconds)
-                for sent, reply in self.post.replies(wait):
+                for sent, reply in self.pump.replies(wait):
                     self.handle(self.event(sent, reply), reply)
                 self.settle()
             self.settle(wait=True)
@@ -126,8 +128,8 @@ class Driver:
         return events.Answered(sent.node, _outcome(sent.site, reply))
 
     def settle(self, *, wait: bool = False) -> None:
-        """Let the desk say what became of what it has kept."""
-        for take, refusal in self.desk.settle(wait):
+        """Let the handler say what became of what it has kept."""
+        for take, refusal in self.handler.settle(wait):
             self._decide(take, refusal)
 
     def report(self) -> None:
@@ -137,20 +139,15 @@ class Driver:
             by_state.setdefault(state, []).append(site)
         told = "; ".join(f"{state}: {_names(names)}" for state, names in by_state.items())
         _log.info("%s; %.0f s to the deadline", told or "nobody is there", self.state.left)
-        self.desk.note(self.state)
-
-    def _goes_on(self) -> bool:
-        """Let time pass; False if the round has ended."""
-        self.handle(events.Time(time.monotonic()))
-        return not self.state.ended
+        self.handler.note(self.state)
 
     def _send(self, sends: list[events.Send]) -> None:
         states = self.state.sites
         contents = [
-            words(state=states[send.site]) if send.kind == ACK else self.desk.question(send)
+            words(state=states[send.site]) if send.kind == ACK else self.handler.question(send)
             for send in sends
         ]
-        for send in self.post.send(list(zip(sends, contents, strict=True))):
+        for send in self.pump.send(list(zip(sends, contents, strict=True))):
             self.handle(events.Closed(send.node, send.kind))
 
     def _introduced(self, node: int, reply: Any) -> events.Introduced:
@@ -182,7 +179,7 @@ class Driver:
 
     def _keep(self, take: events.Take, reply: Any) -> None:
         try:
-            self.desk.keep(take, reply.content)
+            self.handler.keep(take, reply.content)
         except OSError:
             raise  # our disk, not the site's doing
         except Exception as error:
@@ -199,14 +196,14 @@ class Driver:
 
     def _notice(self) -> None:
         """Note which sites are in, also those that came another way meanwhile."""
-        self.handle(events.InStudy(self.desk.already()))
+        self.handle(events.InStudy(self.handler.already()))
 
     def _acknowledge(self) -> None:
         """Tell nodes what became of their upload, and give them a moment to note it."""
         self.handle("closing")
         end = time.monotonic() + self.settings.ack_seconds
         while self.state.untold and (left := end - time.monotonic()) > 0:
-            for sent, _ in self.post.replies(left):
+            for sent, _ in self.pump.replies(left):
                 if sent.kind == ACK:
                     self.handle(events.Closed(sent.node, ACK))
 

@@ -28,8 +28,8 @@ from predbayes.exchange.federation import LeftOut, Task
 from predbayes.exchange.upload import Upload
 from predbayes.text import printable
 from predbayes_flower import HELLO, events
-from predbayes_flower.bounds import over_network
 from predbayes_flower.driver import Decision, Driver
+from predbayes_flower.pump import over_network
 from predbayes_flower.round import SIMULATED, RoundSettings, RoundState
 from predbayes_flower.server import unpack_upload
 from predbayes_flower.task import Question
@@ -39,7 +39,7 @@ _MOST_BYTES = 2_000_000_000
 
 
 @dataclass(slots=True)
-class Spool:
+class UploadSpool:
     """Takes the uploads of one round, and keeps them on the disk.
 
     Args:
@@ -82,7 +82,14 @@ class Spool:
         upload, _ = unpack_upload(content, self.most_bytes)
         if upload.info.site != take.site:
             raise UploadError("its upload is in the name of another site")
-        self._require_fits(upload)
+        method: Any = self.task.method
+        try:  # what does not fit would end the run when it is added to the others
+            method.lift(self.task.state, upload, self.task.inputs)
+        except PredbayesError:
+            raise
+        except Exception as error:
+            why = printable(f"{type(error).__name__}: {error}")
+            raise UploadError(f"it does not fit the method: {why}") from error
         path = self.scratch / f"{len(self._files)}.safetensors"
         upload.save(path)
         self._files[take.site] = path
@@ -104,17 +111,6 @@ class Spool:
         """Yield what came, in the order of the sites' names."""
         for site in sorted(self._files):
             yield Upload.load(self._files[site])
-
-    def _require_fits(self, upload: Upload) -> None:
-        """Refuse what would end the run when it is added to the others."""
-        method: Any = self.task.method
-        try:
-            method.lift(self.task.state, upload, self.task.inputs)
-        except PredbayesError:
-            raise
-        except Exception as error:
-            why = printable(f"{type(error).__name__}: {error}")
-            raise UploadError(f"it does not fit the method: {why}") from error
 
 
 @dataclass(slots=True)
@@ -155,17 +151,14 @@ class FlowerFederation:
         """Ask all sites, and yield what they sent when the round has ended, and who is left out."""
         question = Question.of(task, self._run)
         with tempfile.TemporaryDirectory() as scratch:
-            spool = Spool(question, task, Path(scratch), self.most_bytes, self._holders(question))
+            holders = self._known if question.reference == self._reference else ()
+            spool = UploadSpool(question, task, Path(scratch), self.most_bytes, holders)
             state = Driver(self.grid, spool, self._begun()).run()
             self._known, self._reference = state.members(), question.reference
             if state.num_in < self.quorum:
                 raise TrainingError(_too_few(task.round, state, self.quorum))
             yield from spool.uploads()
         yield from (LeftOut(s, how) for s, how in state.standing().items() if how != "in")
-
-    def _holders(self, question: Question) -> Collection[int]:
-        """Return the nodes that have this question's reference inputs."""
-        return self._known if question.reference == self._reference else ()
 
     def _begun(self) -> RoundState:
         usual = RoundSettings() if over_network(self.grid) else SIMULATED

@@ -37,7 +37,7 @@ from predbayes.files import remove, write_whole
 from predbayes.methods.method import method_digest
 from predbayes.optional import require
 from predbayes_flower import HELLO, UPLOAD
-from predbayes_flower.keys import with_lines
+from predbayes_flower.apps import with_lines
 from predbayes_flower.simulation import PARTITION
 from predbayes_flower.task import Question, digest_of_inputs, given
 from predbayes_flower.wire import LACKS_INPUTS, replying, upload_record, words
@@ -100,7 +100,8 @@ def site_name(context: Any) -> str:
 def _learnt(question: Question, method: Any, context: Any, rows: Any) -> Path | None:
     """Return the file with what a site sends; None if it cannot learn without the inputs."""
     site, rows = site_name(context), as_rows(rows)
-    folder = _folder(context.node_config) / site
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "predbayes"
+    folder = Path(str(context.node_config.get("out") or home)) / site
     made_for = folder / question.origin[:32]
     path = made_for / f"{_key(question, method, site, rows)}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,11 +133,6 @@ def _inputs(question: Question, path: Path) -> Tensor | None:
     except (OSError, SafetensorError, KeyError):
         return None
     return kept if digest_of_inputs(kept) == question.reference else None
-
-
-def _folder(own: Any) -> Path:
-    home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
-    return Path(str(own["out"])) if own.get("out") else Path(home) / "predbayes"
 
 
 def _key(question: Question, method: Any, site: str, rows: Any) -> str:

@@ -10,11 +10,10 @@ from typing import Any
 
 from predbayes.api.run import run
 from predbayes.optional import require
-from predbayes_flower.bounds import over_network
+from predbayes_flower.apps import served, settings_of, with_lines
 from predbayes_flower.federation import FlowerFederation
-from predbayes_flower.keys import with_lines
+from predbayes_flower.pump import over_network
 from predbayes_flower.round import SIMULATED, RoundSettings
-from predbayes_flower.serving import served, settings_of
 from predbayes_flower.task import given
 
 _log = logging.getLogger(__name__)
@@ -57,9 +56,18 @@ def server_app(
         context = with_lines(context)
         config = defaults | dict(context.run_config)
         with served(config):
+            usual = RoundSettings() if over_network(grid) else SIMULATED
+            pace = settings_of(config, usual)
             result = run(
                 method_of(context),
-                _federation(grid, config, sites),
+                FlowerFederation(
+                    grid,
+                    quorum=int(config["quorum"]),
+                    deadline=pace.deadline_seconds,
+                    grace=pace.grace_seconds,
+                    sites=sites,
+                    pace=pace,
+                ),
                 reference(context) if callable(reference) else reference,
                 seed=int(config["seed"]),
                 num_rounds=int(config["num-rounds"]),
@@ -71,15 +79,3 @@ def server_app(
                 _log.info("saved in %s", Path(config["out"]).absolute())
 
     return app
-
-
-def _federation(grid: Any, config: dict[str, Any], sites: Collection[str]) -> FlowerFederation:
-    pace = settings_of(config, RoundSettings() if over_network(grid) else SIMULATED)
-    return FlowerFederation(
-        grid,
-        quorum=int(config["quorum"]),
-        deadline=pace.deadline_seconds,
-        grace=pace.grace_seconds,
-        sites=sites,
-        pace=pace,
-    )

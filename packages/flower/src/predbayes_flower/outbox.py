@@ -21,7 +21,7 @@ import predbayes
 from predbayes.errors import PlanError
 from predbayes.exchange.strict import Strict
 from predbayes.files import file_digest, write_bytes
-from predbayes_flower.bounds import SMALL_BYTES
+from predbayes_flower.pump import SMALL_BYTES
 from predbayes_flower.wire import upload_record, words
 from predbayes_study.site.release import Approvals
 from predbayes_study.store.audit import AuditLog

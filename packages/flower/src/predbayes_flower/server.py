@@ -37,7 +37,7 @@ _PATIENCE_SECONDS = 60  # with a command that is at work on the study
 
 
 @dataclass(slots=True)
-class StudyDesk:
+class StudyHandler:
     """Takes the sites' signed uploads into a study.
 
     Args:
@@ -122,7 +122,7 @@ class Round:
         admitted = frozenset(self.study.state().keys)
         quorum = self.study.plan.rules.quorum
         state = RoundState(admitted, self.settings, time.monotonic(), quorum=quorum)
-        return Driver(self.grid, StudyDesk(self.study, scratch), state)
+        return Driver(self.grid, StudyHandler(self.study, scratch), state)
 
 
 def run_study(

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.optional import require
+from predbayes_flower.apps import served, settings_of
 from predbayes_flower.round import SIMULATED, RoundSettings
 from predbayes_flower.server import run_study
-from predbayes_flower.serving import served, settings_of
 from predbayes_flower.simulation import study_folder
 
 
@@ -39,12 +39,13 @@ def make_server_app(prepare: Callable[[Mapping[str, Any]], None] | None = None) 
         with served(config):
             if prepare is not None:
                 prepare(config)
-            settings = settings_of(
-                config, SIMULATED if config.get("simulation") else RoundSettings()
+            run_study(
+                grid,
+                study_of(config),
+                settings_of(config, SIMULATED if config.get("simulation") else RoundSettings()),
+                finish=bool(config.get("finish", True)),
+                device=str(config.get("device", "cpu")),
             )
-            finish = bool(config.get("finish", True))
-            device = str(config.get("device", "cpu"))
-            run_study(grid, study_of(config), settings, finish=finish, device=device)
 
     return app
 

@@ -110,16 +110,13 @@ def _tensors(record: Any) -> dict[str, Tensor]:
 
 def given(method: Any) -> Callable[[Any], Any]:
     """Return a function that gives the method; refuse at once what is neither."""
-    if callable(method) and not hasattr(method, "learn"):
-        return _checked(method)
-    require_method(method)
-    return lambda _context: method
-
-
-def _checked(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def made(context: Any) -> Any:
-        method = make(context)
+    is_function = callable(method) and not hasattr(method, "learn")
+    if not is_function:
         require_method(method)
-        return method
+
+    def made(context: Any) -> Any:
+        found = method(context) if is_function else method
+        require_method(found)
+        return found
 
     return made
