@@ -15,7 +15,7 @@ from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.moments.network import as_predictor
 from predbayes_study.kit.kit import Kit, freeze
-from predbayes_study.kit.review import check
+from predbayes_study.kit.review import Review, check
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.models import summed_features
 from predbayes_study.plan.schema import Plan
@@ -175,7 +175,7 @@ class TestPlan:
 
     def test_columns_without_a_scale_and_few_rows_per_feature_are_told(self, tmp_path):
         text = plan_text(rows=2).replace(", centre = 60, scale = 10", "")
-        found = " ".join(finding.text for finding in check(Plan.loads(text), tmp_path))
+        found = " ".join(finding.text for finding in check(Review(Plan.loads(text), tmp_path)))
         assert "write centre and scale of age into the plan" in found
         assert "rows per feature can tell who is in them" in found
 

@@ -10,7 +10,7 @@ import pytest
 
 from predbayes.errors import DataError, PlanError
 from predbayes_study.kit.draft import draft
-from predbayes_study.kit.review import check
+from predbayes_study.kit.review import Review, check
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
 from predbayes_study.tables.check import site_problems
@@ -174,7 +174,7 @@ class TestPlanCheck:
     def poor(self, tmp_path, months):
         patients(months, share=1.0).to_csv(tmp_path / "rows.csv", index=False)
         plan = Plan.loads(PLAN.replace("labelled = 30", 'file = "rows.csv"\nlabelled = 30'))
-        found = check(plan, tmp_path)
+        found = check(Review(plan, tmp_path))
         return [one.text for one in found if "in the intervals" in one.text]
 
     def test_intervals_with_few_events_are_named(self, tmp_path):

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from predbayes import spill
 from predbayes.errors import DataError, PlanError
 from predbayes_study.extras.survey.take import take_survey
-from predbayes_study.kit.review import check
+from predbayes_study.kit.review import Review, check
 from predbayes_study.plan.schema import Plan
 from predbayes_study.rules import errors_of
 from predbayes_study.tables.check import site_problems
@@ -233,7 +233,7 @@ def test_a_name_that_is_no_files_is_refused(name):
 def test_vectors_that_no_reference_row_has_are_an_error_of_the_plan(tmp_path):
     table().to_csv(tmp_path / "rows.csv", index=False)
     asked = PLAN.replace("size = 4", "size = 4, optional = true") + 'file = "rows.csv"\n'
-    texts = [finding.text for finding in errors_of(check(Plan.loads(asked), tmp_path))]
+    texts = [finding.text for finding in errors_of(check(Review(Plan.loads(asked), tmp_path)))]
     assert any(text.startswith("scan: no reference row has it") for text in texts)
 
 

@@ -95,11 +95,11 @@ def check_plan(plan: PlanFile) -> None:
     path = plan_file(plan)
     read = predbayes_study.Plan.load(path)  # a slip in the text is told before arrays are imported
 
-    from predbayes_study.kit.review import check
+    from predbayes_study.kit.review import Review, check
     from predbayes_study.plan.sizes import upload_bytes
     from predbayes_study.rules import errors_of
 
-    findings = check(read, path.parent)
+    findings = check(Review(read, path.parent))
     show_findings(findings)
     if errors := errors_of(findings):
         raise PlanError(f"{path} has {counted(len(errors), 'error')}")

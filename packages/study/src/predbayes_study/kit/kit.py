@@ -229,8 +229,8 @@ def freeze(
     _require_new(out, labels_out)
     draft = _limited(Plan.load(plan_path))
     network = freeze_network(draft)
-    table = Review(draft, plan_path.parent)
-    require_sound(table, network)
+    table = Review(draft, plan_path.parent, network)
+    require_sound(table)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     frame = table.frame
     roles = _deal(draft, frame, salt)
@@ -260,7 +260,7 @@ def _limited(plan: Plan) -> Plan:
     """The plan with a limit to the weight of a site, if it has none yet."""
     if plan.frozen is not None or plan.rules.max_weight is not None:
         return plan
-    if plan.sums_alone or plan.sealing is not None:  # no site is weighed
+    if not plan.may_have("rules.max_weight"):  # no site is weighed
         return plan
     rules = plan.rules.model_copy(update={"max_weight": MAX_WEIGHT})
     return plan.model_copy(update={"rules": rules})

@@ -502,6 +502,10 @@ class Plan(Section):
         """Return the section of an extra; None if the plan has none of this kind."""
         return next((s for s in self.sections.values() if isinstance(s, kind)), None)
 
+    def may_have(self, key: str) -> bool:
+        """Return whether no section of an extra excludes a section or a key."""
+        return not any(key in section.excludes for section in self.sections.values())
+
     def rules_of(self, table: str) -> Iterator[Rule[Any]]:
         """Yield the rules that the extras of the plan's sections add to a table of rules."""
         for name in self.sections:
