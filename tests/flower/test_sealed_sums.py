@@ -5,6 +5,7 @@ from __future__ import annotations
 from predbayes_flower.server import run_study
 from predbayes_flower.study_client import app
 from predbayes_study.extras.sealed.holder import Holder
+from predbayes_study.extras.sealed.request import request_sums
 from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, QUICK, make_node
@@ -29,7 +30,7 @@ def test_a_round_brings_masked_uploads_and_the_holder_opens_their_sum(tmp_path):
     for site in SITES:
         holder.admit(site, world.key(site).public)
     path = tmp_path / "sum.opening"
-    (asked,) = study.request()
+    (asked,) = request_sums(study)
     path.write_bytes(holder.open(study.plan, asked, key))
     _, result = study.finish(openings=[path])
     assert len(result.sites) == len(SITES)

@@ -209,7 +209,6 @@ def test_a_word_that_a_kill_cut_short_is_said_again(tmp_path, act, cut):
         ("approve", {"what": "plan", "digest": 7, "by": "X"}),
         ("revoke", {"what": "plan", "by": "X"}),
         ("approve", {"what": "plan", "digest": "ab"}),
-        ("approve", {"what": "meal", "digest": "ab", "by": "X"}),
         ("approve", {"what": "plan", "digest": "ab", "by": "X", "signed": "{}"}),
         ("approve", {"what": "plan", "digest": "ab", "by": "X", "signed": "no"}),
     ],

@@ -35,6 +35,9 @@ class Extra:
         rules: Tables of rules: `plan`, `review`, `table` or `policy` -> tuple of `rules.Rule`.
         events: Ledger events: step -> model of the event.
         pages: Templates that a page includes: page -> function that returns the template's values.
+        files: Files of a result: name -> function of plan and result that returns the text.
+        copies: Copies of a study without its data: name of the file that lists what is in a copy ->
+            function of its folder that returns the digest of every file in the list.
         commands: Commands: name, with the group before it (`site audit`) -> Typer app or function.
     """
 
@@ -44,6 +47,8 @@ class Extra:
     rules: Mapping[str, str] = field(default_factory=dict)
     events: Mapping[str, str] = field(default_factory=dict)
     pages: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -16,6 +16,7 @@ from predbayes_study.cli.app import main
 from predbayes_study.coordinator import signer
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.records.crate import CRATE_FILE
+from predbayes_study.extras.records.export import export
 from predbayes_study.site.release import Approvals
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
@@ -56,7 +57,7 @@ def handed(world):
 @pytest.fixture(scope="module")
 def crate(world, study, handed):
     out = world.root / "crate.zip"
-    study.export(out, {SITES[0]: handed}, "https://example.org/licence")
+    export(study, out, {SITES[0]: handed}, "https://example.org/licence")
     shutil.unpack_archive(out, world.root / "crate")
     return world.root / "crate"
 
@@ -105,7 +106,7 @@ class TestCrate:
     def test_the_same_study_gives_the_same_bytes(self, study, tmp_path, monkeypatch):
         monkeypatch.setattr(signer, "now", lambda: "2026-01-01T00:00:00Z")
         for name in ("one.zip", "two.zip"):
-            study.export(tmp_path / name)
+            export(study, tmp_path / name)
         assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
 
 
@@ -221,7 +222,7 @@ class TestRefusals:
             (study, tmp_path / "out.zip", {"Omega": handed}, "no admitted site"),
         ):
             with pytest.raises(StudyError, match=why):
-                of.export(target, handing)
+                export(of, target, handing)
 
     @pytest.mark.parametrize("target", ["labels.json", "ledger.jsonl"])
     def test_a_link_brings_nothing_into_it(self, study, tmp_path, target):
@@ -231,14 +232,14 @@ class TestRefusals:
         (folder / "egress.html").symlink_to(study.folder / target)
         assert (folder / "egress.html").is_file()
         with pytest.raises(StudyError, match="is a link"):
-            study.export(tmp_path / "crate.zip", {site: folder})
+            export(study, tmp_path / "crate.zip", {site: folder})
         assert not (tmp_path / "crate.zip").exists()
 
     def test_an_altered_study_is_not_exported(self, world, tmp_path):
         study = world.begin("altered")
         (study.folder / "kit" / "README.txt").write_text("other")
         with pytest.raises(StudyError, match=r"README\.txt was altered"):
-            study.export(tmp_path / "out.zip")
+            export(study, tmp_path / "out.zip")
         assert not (tmp_path / "out.zip").exists()
 
     def test_altered_approvals_are_refused(self, study, handed, tmp_path):
@@ -246,7 +247,7 @@ class TestRefusals:
         path = tmp_path / "handed" / "approvals.jsonl"
         path.write_bytes(path.read_bytes().replace(b"Anna", b"Anne"))
         with pytest.raises(StudyError, match=r"entry 1 of approvals\.jsonl was altered"):
-            study.export(tmp_path / "out.zip", {SITES[0]: tmp_path / "handed"})
+            export(study, tmp_path / "out.zip", {SITES[0]: tmp_path / "handed"})
 
     def test_the_command_says_what_it_takes(self, study, handed, tmp_path, command, capsys):
         asked = ["study", "export", "--study", study.folder, "--out", tmp_path / "out.zip"]
@@ -259,7 +260,7 @@ class TestRefusals:
 def test_without_a_key_there_are_no_receipts(tmp_path):
     world = make_world(tmp_path / "world")
     study = world.begin("plain")
-    study.export(tmp_path / "crate.zip")
+    export(study, tmp_path / "crate.zip")
     shutil.unpack_archive(tmp_path / "crate.zip", tmp_path / "crate")
     assert Study(tmp_path / "crate").verify() == []
     assert not (tmp_path / "crate" / "receipts").exists()

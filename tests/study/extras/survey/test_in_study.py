@@ -7,6 +7,7 @@ import pytest
 
 from predbayes.errors import UploadError
 from predbayes_study.coordinator.study import Study
+from predbayes_study.extras.records.export import export
 from predbayes_study.extras.survey.surveyfile import NumberTold, read_survey
 from predbayes_study.extras.survey.tableone import TableOne
 from predbayes_study.trust.signing import SigningKey
@@ -148,7 +149,7 @@ class TestLeaving:
 
     def test_an_export_is_without_it(self, study, tmp_path):
         study.finish()
-        study.export(tmp_path / "crate.zip")
+        export(study, tmp_path / "crate.zip")
         shutil.unpack_archive(tmp_path / "crate.zip", tmp_path / "crate")
         assert not list((tmp_path / "crate").rglob("*.survey"))
         assert Study(tmp_path / "crate").verify() == []

@@ -240,36 +240,13 @@ def status(
     everything: Annotated[bool, typer.Option("--all", help="Show every site.")] = False,
 ) -> None:
     """Show the state of the study, and the next step."""
-    from predbayes_study.coordinator.record import StudyRecord
     from predbayes_study.coordinator.status import MOST_SITES, status_of
 
-    found = status_of(StudyRecord(study), None if as_json or everything else MOST_SITES)
+    found = status_of(predbayes_study.Study(study), None if as_json or everything else MOST_SITES)
     if as_json:
         say(*json.dumps(asdict(found), indent=1).split("\n"))
     else:
         _show(found)
-
-
-@app.command("request")
-def request(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the requests.")] = Path(),
-    study: StudyOption = DEFAULT_STUDY,
-) -> None:
-    """Ask the key holders for a sum."""
-    from predbayes.files import write_bytes
-    from predbayes_study.extras.sealed.masking import REQUEST
-
-    opened = predbayes_study.Study(study)
-    asked = opened.request()
-    sealing = opened.plan.sealing
-    assert sealing is not None  # or it would have been refused
-    out.mkdir(parents=True, exist_ok=True)
-    for number, (one, key) in enumerate(zip(asked, sealing.public_keys, strict=True), 1):
-        path = out / f"holder-{number}{REQUEST}"
-        write_bytes(path, one.model_dump_json().encode())
-        say(f"{path}: {counted(len(one.sites), 'site')}, for the key holder {key.fingerprint}")
-    say("once it is opened, sites that come or go later must be at least the plan's minimum")
-    say("next: each holder runs predbayes holder open; then study finish --opening FILE")
 
 
 @app.command("finish")
@@ -331,13 +308,13 @@ def verify(
     ] = None,
 ) -> None:
     """Compare every byte with the ledger, and check every signature."""
-    from predbayes_study.extras.records.crate import is_crate
+    from predbayes_study.coordinator.verify import listed
     from predbayes_study.trust.coordinator import CoordinatorPublicKey
 
     opened = predbayes_study.Study(study)
     public = None if key is None else CoordinatorPublicKey.load(key)
     problems = opened.verify(rebuild=rebuild, contains=contains or (), key=public)
-    exported = is_crate(study)
+    exported = listed(study) is not None
     with suppress(PermissionError):  # somebody else's copy can be verified, too
         if not exported:
             outcome: Outcome = "refused" if problems else "done"
@@ -363,39 +340,6 @@ def verify(
         say(f"the ledger contains {head}")
     if rebuild:
         say("the last result was made again from the files, the same to the bit")
-
-
-@app.command("export")
-def export(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="A new file .zip.")],
-    study: StudyOption = DEFAULT_STUDY,
-    handed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            metavar="SITE=DIR",
-            help="A folder with a site's approvals, egress page, receipts; may be repeated.",
-        ),
-    ] = None,
-    licence: Annotated[str, typer.Option(help="Under which it is given out.")] = "",
-) -> None:
-    """Write an RO-Crate: plan, ledger, results, receipts; no data."""
-    files = predbayes_study.Study(study).export(out, _folders(handed or []), licence)
-    receipts, own = (sum(n.startswith(f"{b}/") for n in files) for b in ("receipts", "sites"))
-    say(
-        f"{out}: {len(files)} files, of them {receipts} receipts and {own} from sites; no row, no "
-        "label and nothing that a site sent is in it"
-    )
-    say("to check it: unpack it, then predbayes study verify --study FOLDER")
-
-
-def _folders(handed: list[str]) -> dict[str, Path]:
-    """Folders by site, as they are given."""
-    pairs = [text.partition("=") for text in handed]
-    for site, sign, folder in pairs:
-        if not (site and sign and folder):
-            raise StudyError(f"--from takes SITE=DIR, not {site}")
-    return {site: Path(folder) for site, _, folder in pairs}
 
 
 def _show(found: Status) -> None:

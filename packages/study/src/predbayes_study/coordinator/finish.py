@@ -19,13 +19,12 @@ from predbayes.progress import tell_step
 from predbayes.threads import threads
 from predbayes_study.coordinator import attachments
 from predbayes_study.coordinator.differencing import require_apart
-from predbayes_study.coordinator.folder import StudyFolder
-from predbayes_study.coordinator.record import LABELS
 from predbayes_study.coordinator.signer import Signer
-from predbayes_study.coordinator.state import MODEL_FOLDER, FinishedResult, State
+from predbayes_study.coordinator.state import LABELS, MODEL_FOLDER, FinishedResult, State
 from predbayes_study.coordinator.step import Step
-from predbayes_study.extras.records.tripod import CARD_FILE, render_card_data
-from predbayes_study.extras.sealed.masking import OPENING, Request, requests_of
+from predbayes_study.coordinator.study import Study
+from predbayes_study.extra import added
+from predbayes_study.extras.sealed.masking import OPENING
 from predbayes_study.kit.kit import Labels
 from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
@@ -118,20 +117,7 @@ def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Pat
         )
 
 
-def requests(step: Step) -> list[Request]:
-    """Return what each key holder is asked for: the summed masks of the uploads that are in."""
-    study, state, plan = step.study, step.state, step.study.plan
-    if plan.sealing is None:
-        raise StudyError("the plan's sums are not sealed, so there is nobody to ask")
-    if len(state.uploads) < plan.rules.quorum:
-        raise StudyError(
-            f"sites that are in: {len(state.uploads)}; the plan's quorum is {plan.rules.quorum}"
-        )
-    sent = ((study.read(accepted), accepted.key) for accepted in state.in_order)
-    return requests_of(plan.digest(), sent, plan.sealing.recipients)
-
-
-def kept_openings(study: StudyFolder, result: FinishedResult | None) -> list[Path]:
+def kept_openings(study: Study, result: FinishedResult | None) -> list[Path]:
     """Return what key holders opened for a result: it is in its folder."""
     if result is None:
         return []
@@ -163,7 +149,7 @@ def _found(
 
 
 def conclude_study(
-    study: StudyFolder,
+    study: Study,
     state: State,
     heading: Heading,
     leave_out: frozenset[str],
@@ -191,7 +177,7 @@ def conclude_study(
         )
 
 
-def _again(study: StudyFolder, last: FinishedResult, heading: Heading) -> Conclusion:
+def _again(study: Study, last: FinishedResult, heading: Heading) -> Conclusion:
     """A result's findings and model, under another heading."""
     folder = study.result_folder(last.number)
     if digests(folder, folder.rglob("*")) != dict(last.files):
@@ -202,13 +188,13 @@ def _again(study: StudyFolder, last: FinishedResult, heading: Heading) -> Conclu
     )
 
 
-def _model(study: StudyFolder, number: int) -> CalibratedModel:
+def _model(study: Study, number: int) -> CalibratedModel:
     """The model of a result; whoever froze the plan allowed the network that it names."""
     folder = study.result_folder(number) / MODEL_FOLDER
     return CalibratedModel.load(folder, (study.plan.model.module,))
 
 
-def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion:
+def evaluated(study: Study, state: State, found: Conclusion) -> Conclusion:
     """Return the same with what sites have said about the model, and about their rows."""
     sent = state.evaluations_of(found.model.weights_digest())
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
@@ -228,7 +214,7 @@ def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion
     return dataclasses.replace(found, result=found.result.model_copy(update=change))
 
 
-def _attached(study: StudyFolder, state: State, result: Result) -> dict[str, Any]:
+def _attached(study: Study, state: State, result: Result) -> dict[str, Any]:
     """What attachments of the sites whose uploads count say together, by kind."""
     counted = {site.site for site in result.sites} - result.out
     plan, said = study.plan, {}
@@ -280,7 +266,7 @@ def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
         "report.html": render_report(plan, result, public=False),
         "report-public.html": render_report(plan, result, public=True),
         "model-card.html": render_card(plan, result),
-        CARD_FILE: render_card_data(plan, result),
+        **{name: extra.load(reference)(plan, result) for name, extra, reference in added("files")},
         **site_files(result),
     }
     for name, text in texts.items():

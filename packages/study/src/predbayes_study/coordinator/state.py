@@ -35,6 +35,10 @@ from predbayes_study.result.accepted import (
 )
 from predbayes_study.store.ledger import FIRST, Entry
 
+KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
+UPLOADS, RESULTS = "uploads", "results"
+"""Where a study's folder has its files."""
+
 MODEL_FOLDER = "model"
 """Where a result has its model."""
 

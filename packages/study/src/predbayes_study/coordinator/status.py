@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime
 import heapq
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from predbayes.text import html_lines, html_table
-from predbayes_study.coordinator.record import StudyRecord
 from predbayes_study.coordinator.run_status import RunStatus
 from predbayes_study.coordinator.state import FinishedResult, State
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import Result
 from predbayes_study.store.ledger import now
 from predbayes_study.trust.signing import PublicKey
+
+if TYPE_CHECKING:
+    from predbayes_study.coordinator.study import Study
 
 COLUMNS = ("site", "state", "rows", "bytes", "since", "key")
 """What a table of sites says of each."""
@@ -103,7 +105,7 @@ class Status:
         )
 
 
-def status_of(study: StudyRecord, most: int | None = None) -> Status:
+def status_of(study: Study, most: int | None = None) -> Status:
     """Read a study; nothing is changed, and no lock is needed.
 
     Args:

@@ -27,10 +27,8 @@ from predbayes.files import TEMPORARY, file_digest, remove
 from predbayes.system import sync_folder
 from predbayes.text import printable
 from predbayes_study.coordinator import attachments
-from predbayes_study.coordinator.folder import StudyFolder
-from predbayes_study.coordinator.record import PLAIN, RESULTS, UPLOADS
 from predbayes_study.coordinator.signer import Signer, private_key
-from predbayes_study.coordinator.state import MAX_ROWS, State
+from predbayes_study.coordinator.state import MAX_ROWS, RESULTS, UPLOADS, State
 from predbayes_study.plan.schema import PLAN_FILE, Plan, read_text
 from predbayes_study.result.accepted import Accepted
 from predbayes_study.store.files import (
@@ -48,6 +46,7 @@ from predbayes_study.trust.signing import PublicKey
 if TYPE_CHECKING:
     from predbayes.exchange.upload import Upload
     from predbayes_study.coordinator.intake import Intake
+    from predbayes_study.coordinator.study import Study
 
 _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.[a-z]+|{re.escape(TEMPORARY)}.*")
 
@@ -65,7 +64,7 @@ class _Waiting:
 class Step:
     """A study while its lock is held."""
 
-    study: StudyFolder
+    study: Study
     state: State
     key: CoordinatorKey | None
 
@@ -292,7 +291,7 @@ class Step:
             "num_rows": upload.info.num_rows,
             **more,
         }
-        self._place(source, f"{digest}{PLAIN}", before)
+        self._place(source, f"{digest}.safetensors", before)
         self.note(step, data)
 
     def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:
@@ -338,7 +337,7 @@ class Step:
 
 
 @contextmanager
-def begin_step(study: StudyFolder) -> Iterator[Step]:
+def begin_step(study: Study) -> Iterator[Step]:
     """Hold a study's lock, and clear away what a killed process left.
 
     A ledger whose last entry is not the coordinator's is not carried on.

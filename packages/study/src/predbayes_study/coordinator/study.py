@@ -1,12 +1,22 @@
 """A study: the run of a plan, in one folder, and the steps that can be taken in it.
 
-Each step holds the folder's lock and ends with an entry in the ledger: see
-`predbayes_study.coordinator.step`. Only what needs arrays imports them: a command that admits a
-site or writes a receipt starts in under a second.
+    kit/             plan and reference inputs, as every site has them
+    labels.json      the coordinator's labels, and which rows they are of
+    ledger.jsonl     every step (`predbayes_study.store.ledger`)
+    audit.jsonl      who asked for what (`predbayes_study.store.audit`)
+    uploads/         DIGEST.safetensors, and attachments as DIGEST.KIND
+    results/N/       result.json, reports, card, model/
+    .key-path        where the coordinator's key is, if the plan names one
+
+Where there is such a key, kit, results and models have a file that signs the others
+(`predbayes_study.trust.statement`). Each step holds the folder's lock and ends with an entry in the
+ledger (`predbayes_study.coordinator.step`). Arrays are imported only where they are read: a command
+that registers a site or writes a receipt starts in under a second.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 import time
@@ -15,17 +25,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from pydantic_core import from_json
+
 from predbayes.errors import PredbayesError, StudyError, UploadError
-from predbayes.files import digests, make_folder
+from predbayes.files import digests, file_digest, make_folder
 from predbayes.optional import require
 from predbayes_study.coordinator.differencing import is_forbidden, told_apart
-from predbayes_study.coordinator.folder import StudyFolder
-from predbayes_study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
 from predbayes_study.coordinator.signer import KEY_PATH, Signer, private_key
-from predbayes_study.coordinator.state import FinishedResult, State
+from predbayes_study.coordinator.state import (
+    KIT,
+    LABELS,
+    LEDGER,
+    RESULTS,
+    UPLOADS,
+    FinishedResult,
+    State,
+)  # fmt: skip
 from predbayes_study.coordinator.status import MOST_SITES, status_of
 from predbayes_study.coordinator.step import Step, begin_step
-from predbayes_study.result.accepted import Accepted
+from predbayes_study.plan.schema import PLAN_FILE, Plan
+from predbayes_study.result.accepted import RESULT_FILE, Accepted, AcceptedAttachment
 from predbayes_study.result.schema import Result
 from predbayes_study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes_study.store.ledger import Ledger
@@ -34,8 +53,8 @@ from predbayes_study.trust.signing import PublicKey
 from predbayes_study.trust.statement import KIT_SIGNATURE
 
 if TYPE_CHECKING:
-    from predbayes_study.extras.sealed.masking import Request
-    from predbayes_study.kit.kit import Kit
+    from predbayes.exchange.upload import Upload
+    from predbayes_study.kit.kit import Kit, Labels
 
 REMAINS = (
     "files as they were mailed, carried or stored elsewhere, and copies in backups",
@@ -51,8 +70,109 @@ _NAME_BYTES = 16  # that tell two studies of one kit apart
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Study(StudyFolder):
-    """A study's folder, and the steps that can be taken in it."""
+class Study:
+    """A study's folder: what is in it, and the steps that can be taken."""
+
+    folder: Path
+
+    def __init__(self, folder: str | Path) -> None:
+        object.__setattr__(self, "folder", Path(folder))
+        if not (self.folder / LEDGER).is_file():
+            raise StudyError(
+                f"there is no study in {self.folder}; begin one with `predbayes study init`"
+            )
+
+    @property
+    def plan_path(self) -> Path:
+        """The path of the plan."""
+        return self.folder / KIT / PLAN_FILE
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the study; quicker to read than the kit."""
+        return Plan.load(self.plan_path)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of every step."""
+        return Ledger(self.folder / LEDGER)
+
+    @property
+    def audit(self) -> AuditLog:
+        """The record of who asked for what, refusals included."""
+        return AuditLog.at(self.folder)
+
+    def state(self) -> State:
+        """Return what the ledger says."""
+        return State.of(self.ledger.read())
+
+    def result(self, number: int, *, sites: bool = True) -> Result:
+        """Read a numbered result; without its sites, of which there may be many, if not asked."""
+        path = self.result_folder(number) / RESULT_FILE
+        try:
+            if sites:
+                return Result.model_validate_json(path.read_bytes(), strict=False)
+            found = from_json(path.read_bytes()) | {"sites": []}
+            return Result.model_validate(found, strict=False)
+        except (OSError, ValueError, TypeError) as error:  # not JSON, or not a result
+            raise StudyError(
+                f"result {number} cannot be read; run `predbayes study verify`"
+            ) from error
+
+    def result_folder(self, number: int) -> Path:
+        """Return where a result is."""
+        return self.folder / RESULTS / str(number)
+
+    def upload_path(self, accepted: Accepted) -> Path:
+        """Return where an accepted upload, evaluation or attachment is."""
+        suffix = f".{accepted.kind}" if isinstance(accepted, AcceptedAttachment) else ".safetensors"
+        return self.folder / UPLOADS / f"{accepted.digest}{suffix}"
+
+    @property
+    def kit(self) -> Kit:
+        """Plan and reference inputs."""
+        from predbayes_study.kit.kit import Kit
+
+        return Kit.load(self.folder / KIT)
+
+    @property
+    def labels(self) -> Labels:
+        """The coordinator's labels, and which reference rows they are of."""
+        from predbayes_study.kit.kit import Labels
+
+        return Labels.load(self.folder / LABELS, self.kit)
+
+    def read(self, accepted: Accepted) -> Upload:
+        """Read an accepted upload; one that changed since, or is not the site's, is refused."""
+        from predbayes.exchange.header import Header
+        from predbayes.exchange.upload import Upload, small_content
+        from predbayes_study.payloads.details import is_signed_by
+
+        path = self.upload_path(accepted)
+        # A small one is read once, and what is checked is what is used.
+        content = small_content(path)
+        digest = None
+        if content is not None:
+            digest = hashlib.sha256(content).hexdigest()
+        elif path.is_file():
+            digest = file_digest(path)
+        if digest != accepted.file_digest:
+            raise StudyError(
+                f"the upload of {accepted.site} was altered; run `predbayes study verify`"
+            )
+        if content is not None:
+            header = Header.of(content, path.name)
+            upload = Upload.of_bytes(content, header)
+        else:
+            header = Header.read(path)
+            upload = Upload.load(path, header)
+        named = (upload.info.site, upload.digest()) == (accepted.site, accepted.digest)
+        if not named or not is_signed_by(header, accepted.key, accepted.digest):
+            raise StudyError(
+                f"{accepted.site} did not sign the upload that stands in its name; run "
+                "`predbayes study verify`"
+            )
+        return upload
 
     @classmethod
     def init(
@@ -221,18 +341,6 @@ class Study(StudyFolder):
         """
         return [] if is_forbidden(self.plan) else told_apart(self.state(), leave_out)
 
-    def request(self) -> list[Request]:
-        """Return what each key holder is asked for, in the order of the plan: the summed masks.
-
-        They are of all uploads that are in. Once a holder has opened a sum, it opens no other that
-        would tell, together with it, of fewer sites than the plan's minimum.
-        """
-        from predbayes_study.coordinator.finish import requests
-
-        with self.audit.during("request") as what, begin_step(self) as step:
-            what["uploads"] = len(step.state.uploads)
-            return requests(step)
-
     def verify(
         self,
         *,
@@ -250,22 +358,6 @@ class Study(StudyFolder):
         from predbayes_study.coordinator.verify import verify
 
         return verify(self, rebuild=rebuild, key=key, contains=contains)
-
-    def export(
-        self, out: str | Path, sites: Mapping[str, Path] | None = None, licence: str = ""
-    ) -> list[str]:
-        """Write plan, ledger, results and receipts as an RO-Crate in a ZIP archive, without data.
-
-        Args:
-            out: A new file .zip.
-            sites: Folders with what sites handed over, by site: of each `approvals.jsonl`,
-                `egress.html`, `NAME.receipt` and `NAME.deletion` are taken, and nothing else.
-            licence: Under which it is given out; an address, or words.
-        """
-        from predbayes_study.extras.records.export import export
-
-        with self.audit.during("export", out=str(out)):
-            return export(self, Path(out), sites or {}, licence)
 
     def _repr_html_(self) -> str:
         return status_of(self, MOST_SITES)._repr_html_()

@@ -1,41 +1,45 @@
 """Is a study as its ledger says, byte by byte? And do its files give the last result again?
 
-    files       those that the ledger names are there, unaltered, and no others
-    sites       each file of a site is signed with the key that the site was admitted with then, and
-                the head that it had seen stands in the ledger before it: sites are witnesses
-    coordinator   if the plan names his key: each entry, the kit, each result and model are signed
+    files         those that the ledger names are there, unaltered, and no others
+    sites         each file of a site is signed with the key that the site had then, and the ledger
+                  head that it had seen comes before it in the ledger: sites are witnesses
+    coordinator   if the plan names a key: each entry, the kit, each result and model are signed
 
-All of this needs public keys alone, so whoever holds a copy of the folder can do it. Of an export
-(`predbayes_study.extras.records.export`) it is the same but for what is withheld, whose digests
-stand in the ledger; the crate's own list says what else is in it, and must have the files' digests.
-Receipts in it are checked with the coordinator's key.
+All of this needs public keys alone, so anyone with a copy of the folder can do it. An extra may
+write copies without data (`Extra.copies`). Such a copy is checked in the same way, except that the
+files withheld from it are only digests in the ledger. Its own list says what else is in it, and
+must have the ledger's digests. Receipts in it are checked with the coordinator's key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError
 from predbayes.files import file_digest
 from predbayes.text import printable
 from predbayes_study.coordinator.attachments import read_attachment
-from predbayes_study.coordinator.finish import (
-    conclude_study,
-    evaluated,
-    kept_openings,
-    outcome,
-)
-from predbayes_study.coordinator.folder import StudyFolder
-from predbayes_study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
+from predbayes_study.coordinator.finish import conclude_study, evaluated, kept_openings, outcome
 from predbayes_study.coordinator.run_status import RUN_FILE
 from predbayes_study.coordinator.signer import KEY_PATH
-from predbayes_study.coordinator.state import MODEL_FOLDER, State
-from predbayes_study.extras.records.crate import CRATE_FILE, is_crate, listed_digests
+from predbayes_study.coordinator.state import (
+    KIT,
+    LABELS,
+    LEDGER,
+    MODEL_FOLDER,
+    RESULTS,
+    UPLOADS,
+    State,
+)
+from predbayes_study.coordinator.study import Study
+from predbayes_study.extra import added
 from predbayes_study.payloads.details import seen_by
 from predbayes_study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes_study.result.accepted import AcceptedAttachment
 from predbayes_study.result.conclude import Heading
-from predbayes_study.result.schema import Result
 from predbayes_study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes_study.store.files import LOCK, RUN_LOCK
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
@@ -53,7 +57,7 @@ from predbayes_study.trust.statement import (
 )
 
 _KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
-_ROWS = (REFERENCE_FILE, VECTORS_FILE)  # of the kit, which no crate has
+_ROWS = (REFERENCE_FILE, VECTORS_FILE)  # of the kit, which no copy without data has
 _PASSING = {
     LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE,
 }  # fmt: skip
@@ -61,7 +65,7 @@ _PASSING = {
 
 
 def verify(
-    study: StudyFolder,
+    study: Study,
     *,
     rebuild: bool = False,
     key: CoordinatorPublicKey | None = None,
@@ -72,129 +76,28 @@ def verify(
     if problems:
         return problems
     try:
-        state = study.state()
-        exported = is_crate(study.folder)
-        problems = _altered(study, _expected(study, state)) or [
-            *_unsigned(study, state, key),
-            *(_not_of_crate(study, state) if exported else _not_of_sites(study, state)),
-            *_not_contained(state, contains),
+        check = _Check(study, study.state(), *(listed(study.folder) or ("", {})))
+        problems = check.altered() or [
+            *check.unsigned(key),
+            *(check.not_of_copy() if check.listing else check.not_of_sites()),
+            *check.not_contained(contains),
         ]
     except PredbayesError as error:  # a ledger or a plan that nobody could have written
         return [str(error)]
-    if rebuild and exported:
+    if rebuild and check.listing:
         return ["an export has not what a result is made of; rebuild it from the study itself"]
-    return problems if problems or not rebuild else _rebuilt(study, state)
+    return problems if problems or not rebuild else check.rebuilt()
 
 
-def withheld(study: StudyFolder, state: State) -> frozenset[str]:
-    """Return the files that an export is without: rows, labels, and what sites sent."""
-    own = {LABELS, *(f"{KIT}/{name}" for name in _ROWS)}
-    names = recorded(study, state)
-    return frozenset(n for n in names if n in own or n.startswith(f"{UPLOADS}/"))
+def listed(folder: Path) -> tuple[str, Mapping[str, str]] | None:
+    """Return the name of a copy's list of files, and their digests; None for the study itself."""
+    for name, extra, reference in added("copies"):
+        if (folder / name).is_file():
+            return name, extra.load(reference)(folder)
+    return None
 
 
-def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None) -> Iterator[str]:
-    """Yield what lacks the coordinator's signature."""
-    named = study.plan.coordinator
-    if key is not None and key != named:
-        yield "the plan does not name this coordinator's key"
-    if state.coordinator != ("" if named is None else named.signing.hex):
-        yield "the ledger does not begin with the key that the plan names"
-        return
-    for entry in study.ledger.read():
-        if not entry.is_signed_by(state.coordinator):
-            yield f"entry {entry.number} of ledger.jsonl is not signed by the coordinator"
-    if named is not None:
-        yield from _unsigned_files(study, state, named.signing)
-    elif (study.folder / _KIT_SIGNATURE).exists():
-        yield f"{_KIT_SIGNATURE} is not the study's"
-
-
-def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
-    places = [(study.folder / KIT, "kit", KIT_SIGNATURE, state.study)]
-    for result in state.results:
-        folder = study.result_folder(result.number)
-        places.append((folder, "result", RESULT_SIGNATURE, result.ledger))
-        places.append((folder / MODEL_FOLDER, "model", MODEL_SIGNATURE, result.ledger))
-    for folder, kind, name, head in places:
-        where = (folder / name).relative_to(study.folder).parent.as_posix()
-        says = {"kind": kind, "plan": state.plan_digest, "study": state.study, "head": head}
-        try:
-            statement = Signed.read(folder / name, FilesStatement).checked(key, **says)
-        except StudyError as error:
-            yield f"{where}: {error}"
-            continue
-        without = _ROWS if kind == "kit" and is_crate(study.folder) else ()
-        yield from (f"{where}: {problem}" for problem in statement.problems(folder, name, without))
-
-
-def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
-    """Yield files that their sites did not sign, or whose sites have seen another ledger."""
-    for accepted in state.kept:
-        try:
-            if isinstance(accepted, AcceptedAttachment):  # it names no head of the ledger
-                path, keys = study.upload_path(accepted), {accepted.site: accepted.key}
-                read_attachment(accepted.kind, path, study.plan, keys)
-                continue
-            seen = seen_by(study.read(accepted).info)
-        except PredbayesError as error:
-            yield str(error)
-            continue
-        before = state.heads.get(seen, accepted.number) < accepted.number
-        if not before and (seen or state.coordinator):
-            yield f"{accepted.site} has seen another ledger than this one before it sent its file"
-
-
-def _not_of_crate(study: StudyFolder, state: State) -> Iterator[str]:
-    """Yield what an export says otherwise than the ledger, or in the coordinator's name."""
-    files, hidden = recorded(study, state), withheld(study, state)
-    own = (name for name in (LEDGER, _KIT_SIGNATURE) if (study.folder / name).is_file())
-    seen = {name: digest for name, digest in files.items() if name not in hidden}
-    seen |= {name: file_digest(study.folder / name) for name in own}
-    listed = listed_digests(study.folder)
-    for name in sorted({*seen, *(hidden & listed.keys())}):
-        if listed.get(name) != seen.get(name):
-            yield f"{CRATE_FILE} does not list {name} as it is"
-    if study.plan.coordinator is not None:
-        yield from _false_receipts(study, state, study.plan.coordinator.signing)
-
-
-def _false_receipts(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
-    """Yield receipts that the coordinator did not sign, or that are of another ledger."""
-    for path in sorted(study.folder.rglob("*")):
-        if path.suffix not in (RECEIPT, DELETION):
-            continue
-        where = path.relative_to(study.folder).as_posix()
-        kind = Receipt if path.suffix == RECEIPT else Deletion
-        try:
-            statement = Signed.read(path, kind).checked(
-                key, plan=state.plan_digest, study=state.study, site=path.stem
-            )
-        except StudyError as error:
-            yield f"{where}: {error}"
-            continue
-        if not state.heads.keys() >= {*statement.heads.values()}:
-            yield f"{where}: it is of another ledger than this one"
-
-
-def _not_contained(state: State, heads: Iterable[str]) -> Iterator[str]:
-    known = {*state.heads, *map(fingerprint, state.heads)}
-    for head in heads:
-        if head.strip().lower() not in known:
-            yield f"the ledger does not contain {printable(head)}: it is another, or was cut"
-
-
-def _expected(study: StudyFolder, state: State) -> dict[str, str]:
-    """The digest of every file that should be there: of an export also what its list adds."""
-    files = recorded(study, state)
-    if not is_crate(study.folder):
-        return files
-    hidden, listed = withheld(study, state), listed_digests(study.folder)
-    added = {name: digest for name, digest in listed.items() if name not in {*files, *_PASSING}}
-    return {name: digest for name, digest in files.items() if name not in hidden} | added
-
-
-def recorded(study: StudyFolder, state: State) -> dict[str, str]:
+def recorded(study: Study, state: State) -> dict[str, str]:
     """Return the digest of every file that the ledger names, by path."""
     files = dict(state.files)
     for accepted in state.kept:
@@ -205,44 +108,153 @@ def recorded(study: StudyFolder, state: State) -> dict[str, str]:
     return files
 
 
-def _altered(study: StudyFolder, expected: dict[str, str]) -> list[str]:
-    """Files that are missing, altered, or not the study's."""
-    paths = (path for path in study.folder.rglob("*") if path.is_file())
-    there = {path.relative_to(study.folder).as_posix(): path for path in paths}
-    problems = [f"{name} is missing" for name in sorted(expected.keys() - there.keys())]
-    strange = sorted(there.keys() - expected.keys() - _PASSING - {CRATE_FILE})
-    problems += [f"{name} is not the study's" for name in strange]
-    for name in sorted(expected.keys() & there.keys()):
-        if file_digest(there[name]) != expected[name]:
-            problems.append(f"{name} was altered")
-    return problems
+def withheld(files: Iterable[str]) -> frozenset[str]:
+    """Return those files that a copy without data lacks: rows, labels, and what sites sent."""
+    own = {LABELS, *(f"{KIT}/{name}" for name in _ROWS)}
+    return frozenset(name for name in files if name in own or name.startswith(f"{UPLOADS}/"))
 
 
-def _rebuilt(study: StudyFolder, state: State) -> list[str]:
-    """Make the last result again from the files, and compare every file of it."""
-    if not state.results:
-        return ["there is no result to rebuild; run `predbayes study finish`"]
-    last = state.results[-1]
-    if state.current is None:
-        return [f"result {last.number} is of files that have changed since; finish again"]
-    if state.deleted:
-        return [f"result {last.number} cannot be made again: files that it is of were deleted"]
-    before = study.result(last.number)
-    heading = Heading(last.number, last.at, last.ledger, before.withdrawn)
-    left_out, openings = frozenset(last.left_out), kept_openings(study, last)
-    found = conclude_study(study, state, heading, left_out, openings=openings)
-    if outcome(found) != last.outcome:
-        why = _other_versions(before, found.result)
-        return [f"rebuilding gives another result than number {last.number}{why}"]
-    shown = evaluated(study, state, found).result
-    if shown.at_sites != before.at_sites:
-        return [f"result {last.number} does not show what the sites' evaluations say"]
-    if shown.extras != before.extras:
-        return [f"result {last.number} does not show what the sites' attachments say"]
-    return []
+@dataclass(frozen=True)  # without slots, where what is read once is kept
+class _Check:
+    study: Study
+    state: State
+    listing: str  # name of a copy's list; empty for the study itself
+    listed: Mapping[str, str]  # digests of the files in it
 
+    @cached_property
+    def recorded(self) -> dict[str, str]:
+        return recorded(self.study, self.state)
 
-def _other_versions(before: Result, found: Result) -> str:
-    made, here = before.versions, found.versions
-    differing = [f"{n} {made.get(n)}, here {here[n]}" for n in here if made.get(n) != here[n]]
-    return f" (it was made with {'; '.join(differing)})" if differing else ""
+    def altered(self) -> list[str]:
+        """Files that are missing, altered, or not the study's."""
+        expected, folder = self.recorded, self.study.folder
+        if self.listing:
+            more = {n: d for n, d in self.listed.items() if n not in {*expected, *_PASSING}}
+            hidden = withheld(expected)
+            expected = {n: d for n, d in expected.items() if n not in hidden} | more
+        paths = (path for path in folder.rglob("*") if path.is_file())
+        there = {path.relative_to(folder).as_posix(): path for path in paths}
+        strange = sorted(there.keys() - expected.keys() - _PASSING - {self.listing})
+        both = sorted(expected.keys() & there.keys())
+        return [
+            *(f"{name} is missing" for name in sorted(expected.keys() - there.keys())),
+            *(f"{name} is not the study's" for name in strange),
+            *(f"{name} was altered" for name in both if file_digest(there[name]) != expected[name]),
+        ]
+
+    def unsigned(self, key: CoordinatorPublicKey | None) -> Iterator[str]:
+        """Yield what lacks the coordinator's signature."""
+        state, named = self.state, self.study.plan.coordinator
+        if key is not None and key != named:
+            yield "the plan does not name this coordinator's key"
+        if state.coordinator != ("" if named is None else named.signing.hex):
+            yield "the ledger does not begin with the key that the plan names"
+            return
+        for entry in self.study.ledger.read():
+            if not entry.is_signed_by(state.coordinator):
+                yield f"entry {entry.number} of ledger.jsonl is not signed by the coordinator"
+        if named is not None:
+            yield from self._unsigned_files(named.signing)
+        elif (self.study.folder / _KIT_SIGNATURE).exists():
+            yield f"{_KIT_SIGNATURE} is not the study's"
+
+    def _unsigned_files(self, key: PublicKey) -> Iterator[str]:
+        study, state = self.study, self.state
+        places = [(study.folder / KIT, "kit", KIT_SIGNATURE, state.study)]
+        for result in state.results:
+            folder = study.result_folder(result.number)
+            places.append((folder, "result", RESULT_SIGNATURE, result.ledger))
+            places.append((folder / MODEL_FOLDER, "model", MODEL_SIGNATURE, result.ledger))
+        for folder, kind, name, head in places:
+            where = (folder / name).relative_to(study.folder).parent.as_posix()
+            without = _ROWS if kind == "kit" and self.listing else ()
+            try:
+                statement = Signed.read(folder / name, FilesStatement).checked(
+                    key, kind=kind, plan=state.plan_digest, study=state.study, head=head
+                )
+                problems = statement.problems(folder, name, without)
+            except StudyError as error:
+                problems = [str(error)]
+            yield from (f"{where}: {problem}" for problem in problems)
+
+    def not_of_sites(self) -> Iterator[str]:
+        """Yield files that their sites did not sign, or whose sites have seen another ledger."""
+        study, state = self.study, self.state
+        for accepted in state.kept:
+            try:
+                if isinstance(accepted, AcceptedAttachment):  # it names no head of the ledger
+                    path, keys = study.upload_path(accepted), {accepted.site: accepted.key}
+                    read_attachment(accepted.kind, path, study.plan, keys)
+                    continue
+                seen = seen_by(study.read(accepted).info)
+            except PredbayesError as error:
+                yield str(error)
+                continue
+            before = state.heads.get(seen, accepted.number) < accepted.number
+            if not before and (seen or state.coordinator):
+                yield (
+                    f"{accepted.site} has seen another ledger than this one before it sent its file"
+                )
+
+    def not_of_copy(self) -> Iterator[str]:
+        """Yield what a copy says otherwise than the ledger, or in the coordinator's name."""
+        study, state, hidden = self.study, self.state, withheld(self.recorded)
+        own = (name for name in (LEDGER, _KIT_SIGNATURE) if (study.folder / name).is_file())
+        seen = {name: digest for name, digest in self.recorded.items() if name not in hidden}
+        seen |= {name: file_digest(study.folder / name) for name in own}
+        for name in sorted({*seen, *(hidden & self.listed.keys())}):
+            if self.listed.get(name) != seen.get(name):
+                yield f"{self.listing} does not list {name} as it is"
+        if study.plan.coordinator is None:
+            return
+        for path in sorted(study.folder.rglob("*")):
+            if path.suffix not in (RECEIPT, DELETION):
+                continue
+            where = path.relative_to(study.folder).as_posix()
+            try:
+                statement = Signed.read(
+                    path, Receipt if path.suffix == RECEIPT else Deletion
+                ).checked(
+                    study.plan.coordinator.signing,
+                    plan=state.plan_digest,
+                    study=state.study,
+                    site=path.stem,
+                )
+            except StudyError as error:
+                yield f"{where}: {error}"
+                continue
+            if not state.heads.keys() >= {*statement.heads.values()}:
+                yield f"{where}: it is of another ledger than this one"
+
+    def not_contained(self, heads: Iterable[str]) -> Iterator[str]:
+        """Yield heads that someone noted and that are not in the ledger."""
+        known = {*self.state.heads, *map(fingerprint, self.state.heads)}
+        for head in heads:
+            if head.strip().lower() not in known:
+                yield f"the ledger does not contain {printable(head)}: it is another, or was cut"
+
+    def rebuilt(self) -> list[str]:
+        """Make the last result again from the files, and compare every file of it."""
+        study, state = self.study, self.state
+        if not state.results:
+            return ["there is no result to rebuild; run `predbayes study finish`"]
+        last = state.results[-1]
+        if state.current is None:
+            return [f"result {last.number} is of files that have changed since; finish again"]
+        if state.deleted:
+            return [f"result {last.number} cannot be made again: files that it is of were deleted"]
+        before = study.result(last.number)
+        heading = Heading(last.number, last.at, last.ledger, before.withdrawn)
+        left_out, openings = frozenset(last.left_out), kept_openings(study, last)
+        found = conclude_study(study, state, heading, left_out, openings=openings)
+        if outcome(found) != last.outcome:
+            made, here = before.versions, found.result.versions
+            other = [f"{n} {made.get(n)}, here {v}" for n, v in here.items() if made.get(n) != v]
+            why = f" (it was made with {'; '.join(other)})" if other else ""
+            return [f"rebuilding gives another result than number {last.number}{why}"]
+        shown = evaluated(study, state, found).result
+        if shown.at_sites != before.at_sites:
+            return [f"result {last.number} does not show what the sites' evaluations say"]
+        if shown.extras != before.extras:
+            return [f"result {last.number} does not show what the sites' attachments say"]
+        return []

@@ -28,11 +28,6 @@ _MAX_BYTES = 100_000_000
 _Listing = TypeAdapter(dict[str, Any])
 
 
-def is_crate(folder: Path) -> bool:
-    """Return whether a folder is an export, from which files are withheld."""
-    return (folder / CRATE_FILE).is_file()
-
-
 def listed_digests(folder: Path) -> dict[str, str]:
     """Return the digest of every file that a crate lists, by its path; none may be there twice."""
     path = folder / CRATE_FILE

@@ -22,13 +22,12 @@ from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
 from predbayes.files import write_bytes, write_whole
-from predbayes_study.coordinator.folder import StudyFolder
-from predbayes_study.coordinator.record import KIT, LEDGER
 from predbayes_study.coordinator.signer import key_path
-from predbayes_study.coordinator.state import State
+from predbayes_study.coordinator.state import KIT, LEDGER, State
 from predbayes_study.coordinator.step import begin_step
+from predbayes_study.coordinator.study import Study
 from predbayes_study.coordinator.verify import recorded, verify, withheld
-from predbayes_study.extras.records.crate import CRATE_FILE, crate_metadata, is_crate
+from predbayes_study.extras.records.crate import CRATE_FILE, crate_metadata
 from predbayes_study.store.ledger import Ledger
 from predbayes_study.trust.statement import DELETION, KIT_SIGNATURE, RECEIPT
 
@@ -38,9 +37,25 @@ _YEAR_ZERO = (1980, 1, 1, 0, 0, 0)  # of a ZIP archive, so that the same files g
 
 
 def export(
-    study: StudyFolder, out: Path, sites: Mapping[str, Path], licence: str = ""
+    study: Study,
+    out: str | Path,
+    sites: Mapping[str, Path] | None = None,
+    licence: str = "",
 ) -> list[str]:
-    """Write the archive and return the names of its files: see `Study.export`."""
+    """Write plan, ledger, results and receipts as an archive, and return the names of its files.
+
+    Args:
+        study: The study.
+        out: A new file .zip.
+        sites: Folders with what sites handed over, by site: of each `approvals.jsonl`,
+            `egress.html`, `NAME.receipt` and `NAME.deletion` are taken, and nothing else.
+        licence: Licence under which the archive is given out, an address or words.
+    """
+    with study.audit.during("export", out=str(out)):
+        return _export(study, Path(out), sites or {}, licence)
+
+
+def _export(study: Study, out: Path, sites: Mapping[str, Path], licence: str) -> list[str]:
     _require_possible(study, out, sites)
     with tempfile.TemporaryDirectory() as private:
         folder = Path(private)
@@ -48,7 +63,8 @@ def export(
         state = State.of(entries)
         (folder / LEDGER).write_bytes((study.folder / LEDGER).read_bytes())
         signature = [f"{KIT}/{KIT_SIGNATURE}"] if state.coordinator else []
-        for name in (*(recorded(study, state).keys() - withheld(study, state)), *signature):
+        files = recorded(study, state).keys()
+        for name in (*(files - withheld(files)), *signature):
             _copy(study.folder / name, folder / name)
         if state.coordinator and key_path(study.folder) is not None:
             (folder / RECEIPTS).mkdir()
@@ -64,18 +80,18 @@ def export(
         names = [path.relative_to(folder).as_posix() for path in paths]
         content = crate_metadata(folder, names, study.plan, entries, licence)
         (folder / CRATE_FILE).write_bytes(content)
-        if problems := verify(StudyFolder(folder)):
+        if problems := verify(Study(folder)):
             raise StudyError(f"the study changed meanwhile; export it again ({problems[0]})")
         write_whole(out, lambda partial: _zip(folder, [*names, CRATE_FILE], partial))
     return names
 
 
-def _require_possible(study: StudyFolder, out: Path, sites: Mapping[str, Path]) -> None:
+def _require_possible(study: Study, out: Path, sites: Mapping[str, Path]) -> None:
     if out.suffix != ".zip":
         raise StudyError(f"{out}: an export is one archive; give it a name that ends with .zip")
     if out.exists():
         raise StudyError(f"{out} exists already; choose another name, or remove it first")
-    if is_crate(study.folder):
+    if (study.folder / CRATE_FILE).is_file():
         raise StudyError(f"{study.folder} is an export; export the study itself")
     known = {entry.data["site"] for entry in study.ledger.read() if entry.step == "admit"}
     for site, folder in sites.items():

@@ -8,5 +8,5 @@ extra = Extra(
     "predbayes_study.extras.sealed",
     sections={"sealed": "section:Sealed"},
     rules={"plan": "section:RULES"},
-    commands={"holder": "command:app"},
+    commands={"holder": "command:app", "study request": "command:request_command"},
 )

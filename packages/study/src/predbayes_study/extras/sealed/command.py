@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 import predbayes_study
-from predbayes_study.cli.show import KitArgument, PassphraseOption, save_key_pair, say
+from predbayes_study.cli.show import (
+    DEFAULT_STUDY,
+    KitArgument,
+    PassphraseOption,
+    StudyOption,
+    save_key_pair,
+    say,
+)
 from predbayes_study.wording import counted
 
 app = typer.Typer(
@@ -81,3 +88,24 @@ def open_sum(
     write_bytes(path, content)
     say(f"{path}: the summed masks of {counted(len(asked.sites), 'site')}, for the coordinator")
     say(f"opened: {', '.join(sorted(asked.sites))}")
+
+
+def request_command(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the requests.")] = Path(),
+    study: StudyOption = DEFAULT_STUDY,
+) -> None:
+    """Ask the key holders for a sum."""
+    from predbayes.files import write_bytes
+    from predbayes_study.extras.sealed.masking import REQUEST
+    from predbayes_study.extras.sealed.request import request_sums
+
+    opened = predbayes_study.Study(study)
+    asked, sealing = request_sums(opened), opened.plan.sealing
+    assert sealing is not None  # or it would have been refused
+    out.mkdir(parents=True, exist_ok=True)
+    for number, (one, key) in enumerate(zip(asked, sealing.public_keys, strict=True), 1):
+        path = out / f"holder-{number}{REQUEST}"
+        write_bytes(path, one.model_dump_json().encode())
+        say(f"{path}: {counted(len(one.sites), 'site')}, for the key holder {key.fingerprint}")
+    say("once it is opened, sites that come or go later must be at least the plan's minimum")
+    say("next: each holder runs predbayes holder open; then study finish --opening FILE")
