@@ -54,11 +54,9 @@ from predbayes_study.plan.schema import (
     PLAN_FILE,
     REFERENCE_FILE,
     VECTORS_FILE,
-    Category,
     Column,
     Frozen,
     FrozenNetwork,
-    Number,
     Plan,
     Section,
 )
@@ -343,7 +341,7 @@ def _scaled(plan: Plan, rows: Examined, frame: pd.DataFrame, roles: _Roles) -> P
         if name in plan.vectors:
             found = moments(rows.vectors.get(name)) or (0.0, 1.0)
             columns[name] = column.model_copy(update=_rounded(*found))
-        elif isinstance(column, Number):
+        elif column.is_scaled:
             columns[name] = column.model_copy(update=_centre_and_scale(values))
     target = plan.target
     if task_of(plan).is_scaled and len(roles.labelled):  # labels of evaluate rows stay unopened
@@ -391,15 +389,15 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
             table[name] = [
                 "" if math.isnan(value) else str(row) for row, value in enumerate(values)
             ]
-        elif isinstance(column, Number):
-            table[name] = [
-                "" if math.isnan(value) else repr(value).removesuffix(".0") for value in values
-            ]
-        elif isinstance(column, Category):
-            words = (*column.categories, None)  # other words stay as they are
+        elif column.words:
+            words = (*column.words, None)  # other words stay as they are
             table[name] = [
                 "" if math.isnan(value) else words[int(value)] or str(cell)
                 for value, cell in zip(values, frame[name], strict=True)
+            ]
+        else:
+            table[name] = [
+                "" if math.isnan(value) else repr(value).removesuffix(".0") for value in values
             ]
     return pd.DataFrame(table)
 

@@ -25,7 +25,7 @@ from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.seeding import generator
 from predbayes_study.plan.networks import Installed, require_agreed
-from predbayes_study.plan.schema import MOST_MEMORY, Category, FrozenNetwork, Number, Plan
+from predbayes_study.plan.schema import MOST_MEMORY, FrozenNetwork, Number, Plan
 from predbayes_study.plan.sizes import step_problems, training_gigabytes, upload_bytes
 from predbayes_study.rules import Finding, Rule, errors_of, findings
 from predbayes_study.tables.coding import Examined, code_targets, examine, target_problems
@@ -253,9 +253,9 @@ def _no_holdout(review: Review) -> bool:
 
 def _many_words(review: Review) -> Iterator[str]:
     for name, column in review.plan.columns.items():
-        if isinstance(column, Category) and len(column.categories) > MAX_WORDS:
+        if len(column.words) > MAX_WORDS:
             yield (
-                f"{name}: {len(column.categories)} categories are as many network inputs; name "
+                f"{name}: {len(column.words)} categories are as many network inputs; name "
                 "the frequent ones and leave the rest to other"
             )
 

@@ -80,7 +80,7 @@ def _unscaled(plan: Plan) -> Iterator[str]:
     bare = [
         name
         for name, column in plan.columns.items()
-        if column.type != "category" and (column.centre is None or column.scale is None)
+        if column.is_scaled and (column.centre is None or column.scale is None)
     ]
     if plan.regression and (plan.target.centre is None or plan.target.scale is None):
         bare.append(plan.target.name)

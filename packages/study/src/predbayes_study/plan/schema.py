@@ -153,9 +153,16 @@ S = TypeVar("S", bound=Section)
 A = TypeVar("A", bound=Added)
 
 
+# Types of columns. Each has unit, missing, optional and width, and says of its cells: the words
+# that they may be (none: they are numbers), the range of these numbers, and whether it has a centre
+# and a scale, which freezing writes. How cells become codes and inputs is in `tables.column`.
+
+
 class Number(Section):
     """A numeric column; it enters the network as (value - centre) / scale."""
 
+    words: ClassVar[tuple[str, ...]] = ()
+    is_scaled: ClassVar[bool] = True
     type: Literal["number"]
     unit: str = ""
     range: Range | None = None  # of plausible values
@@ -181,12 +188,21 @@ class Number(Section):
 class Category(Section):
     """A column of words; each category, and `other` if there is one, is a 0/1 input."""
 
+    range: ClassVar[None] = None
+    centre: ClassVar[None] = None
+    scale: ClassVar[None] = None
+    is_scaled: ClassVar[bool] = False
     type: Literal["category"]
     categories: Annotated[Names, Field(min_length=1)]
     other: bool = True  # whether words that are not in the list are one more category
     missing: Missing = "refuse"
     optional: bool = False
     unit: Literal[""] = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that a cell may be, in the order of their codes."""
+        return self.categories
 
     @property
     def width(self) -> int:
@@ -201,6 +217,8 @@ class Vector(Section):
     whatever its size. A number x enters the network as (x - centre) / scale.
     """
 
+    words: ClassVar[tuple[str, ...]] = ()
+    is_scaled: ClassVar[bool] = True
     type: Literal["vector"]
     size: Annotated[int, Field(gt=0, le=1_000_000)]
     unit: str = ""
@@ -621,7 +639,7 @@ class Plan(Section):
     @property
     def scalars(self) -> dict[str, Scalar]:
         """The columns with one value in a cell."""
-        return {name: c for name, c in self.columns.items() if isinstance(c, Number | Category)}
+        return {name: c for name, c in self.columns.items() if not isinstance(c, Vector)}
 
     def require_scalars(self, doing: str) -> None:
         """Refuse a plan with vectors for what is of numbers and words alone."""

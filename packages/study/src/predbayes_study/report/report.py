@@ -27,7 +27,7 @@ from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
 from predbayes_study.extra import added
-from predbayes_study.plan.schema import Category, Column, Number, Plan
+from predbayes_study.plan.schema import Category, Column, Plan, Vector
 from predbayes_study.report import figures
 from predbayes_study.report.clinical import (
     OF_CLASSES,
@@ -378,13 +378,14 @@ def _described(column: Column) -> tuple[str, str, str, str]:
     }[column.missing]
     if column.optional:
         missing += "; a site may lack the column"
-    if isinstance(column, Category):
-        other = "; other words count as “other”" if column.other else ""
-        return "category", "", listed(column.categories) + other, missing
-    if not isinstance(column, Number):
+    if isinstance(column, Vector):
         return column.type, column.unit, vector_words(column), missing
-    values = "any" if column.range is None else " to ".join(map(plain, column.range))
-    return "number", column.unit, values, missing
+    if column.words:
+        other = isinstance(column, Category) and column.other
+        values = listed(column.words) + ("; other words count as “other”" if other else "")
+    else:
+        values = "any" if column.range is None else " to ".join(map(plain, column.range))
+    return column.type, column.unit, values, missing
 
 
 # Figures

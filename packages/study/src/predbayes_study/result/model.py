@@ -53,7 +53,7 @@ from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes_study.plan.models import student_network
 from predbayes_study.plan.networks import HOW_TO_ALLOW, require_allowed
-from predbayes_study.plan.schema import Number, Plan, Positive, Section
+from predbayes_study.plan.schema import Plan, Positive, Section, Vector
 from predbayes_study.result.accepted import WEIGHTS_FILE
 from predbayes_study.tables.coding import Encoder, encode
 from predbayes_study.tasks import AnyAdjustment, task_of
@@ -337,7 +337,7 @@ class _Networks(nn.Module):
 
 def _bounds(plan: Plan) -> tuple[list[float], list[float]]:
     free = (-math.inf, math.inf)
-    ranges = [(c.range or free) if isinstance(c, Number) else free for c in plan.columns.values()]
+    ranges = [free if isinstance(c, Vector) else c.range or free for c in plan.columns.values()]
     return [least for least, _ in ranges], [greatest for _, greatest in ranges]
 
 

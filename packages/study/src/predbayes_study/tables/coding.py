@@ -26,14 +26,16 @@ from torch import Tensor, nn
 from predbayes.errors import DataError, PlanError
 from predbayes.progress import each_column
 from predbayes.spill import blocks, room, row_bytes, take
-from predbayes_study.plan.schema import Category, Column, Number, Plan, Vector
+from predbayes_study.plan.schema import Column, Plan, Vector
 from predbayes_study.tables.column import (
     MAX_CLIPPED,
     Array,
     Coded,
+    Input,
     Masks,
     Outside,
     code_column,
+    inputs_of,
 )
 from predbayes_study.tables.problem import Kind, Problem
 from predbayes_study.tables.reading import LINE
@@ -82,10 +84,10 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
         if (whole := _column_problem(frame, name)) is not None:
             problems.append(whole)
             continue
-        if isinstance(column, Number | Category):
-            coded = code_column(column, frame[name], outside)
-        else:
+        if isinstance(column, Vector):
             vectors[name], coded = _code_vectors(column, frame[name], outside)
+        else:
+            coded = code_column(column, frame[name], outside)
         codes[:, index] = coded.codes
         problems += _problems(name, column, coded.faults, frame)
         oddities += _problems(name, column, coded.oddities, frame)
@@ -142,7 +144,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.plan = plan
         inputs = _inputs(plan)
-        for part in fields(_Input):
+        for part in fields(Input):
             kind = {"int": np.int64, "bool": np.bool_}.get(str(part.type), np.float64)
             values: Array = np.array([getattr(one, part.name) for one in inputs], dtype=kind)
             # The plan has them already.
@@ -231,7 +233,7 @@ def _problems(name: str, column: Column, masks: Masks, frame: pd.DataFrame) -> l
 def _detail(kind: Kind, column: Column) -> str:
     if kind is Kind.SIZE and isinstance(column, Vector):
         return vector_words(column)
-    if kind is not Kind.OUTSIDE or isinstance(column, Category) or column.range is None:
+    if kind is not Kind.OUTSIDE or column.range is None:
         return ""
     return f"{column.range[0]:.12g} to {column.range[1]:.12g}"
 
@@ -245,30 +247,15 @@ def _require_none(problems: Sequence[Problem], least: int) -> None:
 # Encoding
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """One input of the network: a number, a flag, or a 0/1 input for one category."""
-
-    source: int
-    centre: float = 0.0
-    scale: float = 1.0
-    category: float = math.nan  # which equals no code
-    is_number: bool = False
-    is_flag: bool = False
-
-
-def _inputs(plan: Plan) -> list[_Input]:
-    inputs: list[_Input] = []
+def _inputs(plan: Plan) -> list[Input]:
+    inputs: list[Input] = []
     for source, (name, column) in enumerate(plan.columns.items()):
-        if isinstance(column, Category):
-            num_words = len(column.categories) + column.other
-            inputs += [_Input(source, category=float(code)) for code in range(num_words)]
-        elif column.centre is None or column.scale is None:
+        if column.is_scaled and (column.centre is None or column.scale is None):
             raise PlanError(f"{name} has no centre and scale yet: run `predbayes plan freeze`")
-        elif isinstance(column, Number):
-            inputs.append(_Input(source, column.centre, column.scale, is_number=True))
+        if not isinstance(column, Vector):
+            inputs += inputs_of(column, source)
         if column.missing == "flag":
-            inputs.append(_Input(source, is_flag=True))
+            inputs.append(Input(source, is_flag=True))
     return inputs
 
 

@@ -2,23 +2,25 @@
 
 A draft of a plan, a draft of a `site.toml`, a survey and the check of a table all look at the same
 `Cells`. None of them has to wait for torch. By the plan's column the cells become codes, with a
-note of every cell that is wrong or odd: a new type of column has its function in `_CODES`.
+note of every cell that is wrong or odd, and a code becomes inputs of the network. `_TYPES` has both
+for each type of column.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
 
-from predbayes_study.plan.schema import Category, Number
+from predbayes_study.plan.schema import Category, Number, Scalar
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tables.vectors import holds_vectors
 from predbayes_study.tables.vocabulary import MISSING_WORDS, NUMBER_CODES
@@ -157,9 +159,9 @@ class Coded:
         return np.isnan(self.codes) & ~self.faulty & ~odd
 
 
-def code_column(column: Number | Category, cells: pd.Series, outside: Outside = "refuse") -> Coded:
+def code_column(column: Scalar, cells: pd.Series, outside: Outside = "refuse") -> Coded:
     """Code the cells of one column, and note which are wrong or odd."""
-    coded = _CODES[column.type](column, Cells(str(cells.name), cells), outside)
+    coded = _TYPES[column.type].code(column, Cells(str(cells.name), cells), outside)
     missing = coded.missing
     # A column without a single value is as good as none.
     if column.missing == "refuse" and not (column.optional and missing.all()):
@@ -209,11 +211,46 @@ def _code_word(column: Category, cells: Cells, outside: Outside) -> Coded:
     return Coded(codes, unlisted) if is_wrong else Coded(codes, {}, unlisted)
 
 
-_CODES: Mapping[str, Callable[[Any, Cells, Outside], Coded]] = {
-    "number": _code_number,
-    "category": _code_word,
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of the network: a number, a flag, or a 0/1 input for one category."""
+
+    source: int  # place of its column
+    centre: float = 0.0
+    scale: float = 1.0
+    category: float = math.nan  # the code that makes it 1; which equals no code: none does
+    is_number: bool = False
+    is_flag: bool = False
+
+
+def inputs_of(column: Scalar, source: int) -> list[Input]:
+    """Return the inputs of one column without its flag."""
+    return _TYPES[column.type].inputs(column, source)
+
+
+def _number_input(column: Number, source: int) -> list[Input]:
+    assert column.centre is not None
+    assert column.scale is not None
+    return [Input(source, column.centre, column.scale, is_number=True)]
+
+
+def _word_inputs(column: Category, source: int) -> list[Input]:
+    num_words = len(column.categories) + column.other
+    return [Input(source, category=float(code)) for code in range(num_words)]
+
+
+class _Type(NamedTuple):
+    """What a table's cells are, by the type of the plan's column."""
+
+    code: Callable[[Any, Cells, Outside], Coded]
+    inputs: Callable[[Any, int], list[Input]]
+
+
+_TYPES: Mapping[str, _Type] = {
+    "number": _Type(_code_number, _number_input),
+    "category": _Type(_code_word, _word_inputs),
 }
-"""How cells become codes, by the type of the plan's column."""
+"""By type; vectors are read in `coding`, and only their flag is an input here."""
 
 
 # Texts and numbers

@@ -20,7 +20,7 @@ import pandas as pd
 
 from predbayes.errors import DataError, no_such
 from predbayes.progress import each_column
-from predbayes_study.plan.schema import Column, Number, Plan
+from predbayes_study.plan.schema import Column, Plan
 from predbayes_study.tables.column import key_of, to_number, to_point
 from predbayes_study.tables.problem import Kind, Problem, least_cell
 from predbayes_study.tables.reading import read_raw
@@ -164,7 +164,7 @@ def _times(
 
 def _cell_change(entry: SiteColumn, site: SiteFile, column: Column) -> Callable[[str], str | None]:
     """What becomes of one cell; None is a number that could be read in two ways."""
-    decimal, is_number = site.file.decimal, isinstance(column, Number)
+    decimal, is_number = site.file.decimal, not column.words
     missing = dict.fromkeys((*site.missing.codes, *entry.missing), "")
     # Codes are written with a point, as all of TOML, or copied from the table.
     final = {
@@ -195,5 +195,4 @@ def _cell_change(entry: SiteColumn, site: SiteFile, column: Column) -> Callable[
 
 
 def _is_outside(number: float, column: Column) -> bool:
-    limits = column.range if isinstance(column, Number) else None
-    return limits is not None and not limits[0] <= number <= limits[1]
+    return column.range is not None and not column.range[0] <= number <= column.range[1]

@@ -31,7 +31,7 @@ import tomlkit
 from numpy.typing import NDArray
 
 from predbayes.errors import PlanError
-from predbayes_study.plan.schema import Category, Number, Plan
+from predbayes_study.plan.schema import Category, Column, Plan, Scalar, Vector
 from predbayes_study.plan.text import assignments, toml_value
 from predbayes_study.tables.column import Cells, key_of
 from predbayes_study.tables.mapping import is_limit
@@ -296,16 +296,16 @@ def _by_values(offers: Mapping[Pair, Proposal]) -> dict[str, Proposal]:
 def propose(plan: Plan, ours: str, cells: Cells) -> Proposal:
     """Propose how a column of the site would become the plan's column, or its target."""
     column = plan.column(ours)
-    if isinstance(column, Number):
-        return _propose_number(ours, column, cells, least_cell(plan))
-    assert isinstance(column, Category)
-    return _propose_words(column, cells, least_cell(plan))
+    assert not isinstance(column, Vector)
+    if column.words:
+        return _propose_words(column, cells, least_cell(plan))
+    return _propose_number(ours, column, cells, least_cell(plan))
 
 
 # Numbers
 
 
-def _propose_number(ours: str, column: Number, cells: Cells, min_cell: int) -> Proposal:
+def _propose_number(ours: str, column: Scalar, cells: Cells, min_cell: int) -> Proposal:
     values = np.array(list(cells.number_counts), dtype=np.float64)
     rows = np.array(list(cells.number_counts.values()), dtype=np.float64)
     is_code = np.isin(values, list(NUMBER_CODES))
@@ -361,7 +361,7 @@ def _date_form(words: Mapping[str, int]) -> str:
 
 def _best_conversion(
     ours: str,
-    column: Number,
+    column: Scalar,
     cells: Cells,
     values: NDArray[np.float64],
     rows: NDArray[np.float64],
@@ -387,7 +387,7 @@ def _best_conversion(
 
 
 def _outside(
-    column: Number, values: NDArray[np.float64], others: NDArray[np.float64]
+    column: Scalar, values: NDArray[np.float64], others: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
     """Values that make no sense: outside the plan's range, or else far from all others."""
     if column.range is not None:
@@ -400,7 +400,7 @@ def _outside(
 
 
 def _fit(
-    column: Number, values: NDArray[np.float64], rows: NDArray[np.float64], total: float
+    column: Scalar, values: NDArray[np.float64], rows: NDArray[np.float64], total: float
 ) -> float:
     """Share of rows in range, less if their middle is far from that of the reference rows."""
     if not len(values) or total <= 0:
@@ -420,14 +420,14 @@ def _fit(
 # Words
 
 
-def _propose_words(column: Category, cells: Cells, min_cell: int) -> Proposal:
-    known = {key_of(word) for word in column.categories}
+def _propose_words(column: Scalar, cells: Cells, min_cell: int) -> Proposal:
+    known = {key_of(word) for word in column.words}
     recode: dict[str, str] = {}
     checks: dict[str, None] = {}  # in order, each once
     unknown = {word: count for word, count in cells.known.items() if word not in known}
     missing = tuple(w for w in unknown if w in _CODE_WORDS and unknown[w] >= min_cell)
     for word, count in sorted(unknown.items()):
-        same = same_word(word, column.categories) if count >= min_cell else None
+        same = same_word(word, column.words) if count >= min_cell else None
         if same is not None:
             recode[word] = same[0]
             checks |= {same[1]: None} if same[1] else {}
@@ -437,11 +437,17 @@ def _propose_words(column: Category, cells: Cells, min_cell: int) -> Proposal:
     left = {w: n for w, n in unknown.items() if w not in recode and w not in missing}
     frequent = _frequent(left, min_cell)
     if left:
-        advice = "they become other" if column.other else "recode them, or add them to missing"
+        advice = (
+            "they become other" if _has_other(column) else "recode them, or add them to missing"
+        )
         checks[_told(left, frequent, "not in the plan", advice)] = None
     entry = SiteColumn(column=cells.name, recode=recode, missing=missing)
     fit = 1 - sum(left.values()) / cells.num_known if cells.num_known else 0.0
     return Proposal(entry, tuple(checks), fit, frequent)
+
+
+def _has_other(column: Column) -> bool:
+    return isinstance(column, Category) and column.other
 
 
 def _frequent(words: Mapping[str, int], min_cell: int) -> tuple[str, ...]:
@@ -561,10 +567,10 @@ def _checks(pairs: Mapping[str, Proposal], ours: str, plan: Plan) -> list[str]:
 def _plan_words(plan: Plan, ours: str) -> str:
     """What the plan wants of a column, in a few words."""
     column = plan.column(ours)
-    if isinstance(column, Category):
-        other = ", or other words" if column.other else ""
-        return f"one of {', '.join(map(_one_line, column.categories))}{other}"
-    if not isinstance(column, Number):
+    if column.words:
+        other = ", or other words" if _has_other(column) else ""
+        return f"one of {', '.join(map(_one_line, column.words))}{other}"
+    if isinstance(column, Vector):
         return vector_words(column)
     unit = f" in {column.unit}" if column.unit else ""
     between = f", {column.range[0]:g} to {column.range[1]:g}" if column.range else ""
