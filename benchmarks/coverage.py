@@ -31,9 +31,11 @@ from predbayes.summand import fold
 from predbayes_lab.data import registry
 from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.conformal import ScoreBins, promised_sets, score_rows
+from predbayes_study.result.conformal import ScoreBins
 from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
 from predbayes_study.result.statistics.coverage import LEVELS, add_counts
+from predbayes_study.tasks import task_for
+from predbayes_study.tasks.classes import promised_sets
 
 NUM_SPLITS = 50
 NUM_SITES = 4
@@ -78,7 +80,7 @@ def one_split(name: str, seed: int) -> Figures:
     parts = list(dealt(sites, seed))
     predictive = fitted(inputs, targets, parts, WORLDS[name], seed)
     counted = torch.cat([rows for _, rows, _ in parts])
-    scores = score_rows(predictive[counted], targets[counted])
+    scores = task_for(predictive).strangeness(predictive[counted], targets[counted])
     bins = {f"min_cell {m}": told(predictive, targets, parts, m) for m in MIN_CELLS}
     bins["rows"] = ScoreBins.count(scores, sorted(set(scores.tolist())))
     new = torch.cat([rows for _, _, rows in parts])
@@ -149,7 +151,8 @@ def promised(
     if isinstance(predictive, Categorical):
         sets = promised_sets(predictive, bound)
         return sets.gather(1, targets[:, None])[:, 0], sets.sum(1)
-    return score_rows(predictive, targets) <= bound, 2 * bound * predictive.var.sqrt()
+    covered = task_for(predictive).strangeness(predictive, targets) <= bound
+    return covered, 2 * bound * predictive.var.sqrt()
 
 
 def credible(

@@ -25,7 +25,8 @@ from predbayes_study.result.schema import (
     SiteResult,
     StudentResult,
 )
-from predbayes_study.result.scoring import calibration, class_shares, risks, score
+from predbayes_study.result.scoring import score
+from predbayes_study.tasks import task_of
 
 HOSPITALS = ("Amsterdam", "Bergen", "Coimbra", "Dresden", "Espoo")
 JUDGED = "Calibrated: its ECE of 0.021 is what a calibrated model of so many rows would show."
@@ -153,7 +154,8 @@ def event_result(
     draw = random.Random(2)
     sites = tuple(_site(draw, name, scored(0.8), class_rows=(900.0, 120.0)) for name in names)
     student = predicted(0.0)
-    shown = calibration(student, targets, rng=rng)
+    task = task_of(plan)
+    shown = task.calibration(plan, student, targets, rng=rng)
     return Result.model_validate(
         {
             **_common(plan, sites, can_judge, num_rows),
@@ -164,8 +166,8 @@ def event_result(
             "server_only": scored(0.7),
             "student": _student(scored(0.0)),
             "paid": _estimate(0.031, 0.012),
-            "class_shares": class_shares(plan, targets),
-            "risks": risks(plan, student, targets, rng=rng),
+            "class_shares": task.class_shares(plan, targets),
+            "risks": task.risks(plan, student, targets, rng=rng),
             "reliability": shown,
         }
     )

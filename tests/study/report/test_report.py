@@ -33,7 +33,7 @@ from predbayes_study.report.report import (
 )
 from predbayes_study.report.unlabelled import trusted
 from predbayes_study.result.schema import Finding, Result, Scores
-from predbayes_study.result.scoring import risks
+from predbayes_study.tasks import task_of
 from predbayes_study.wording import bytes_readable, plain
 from tests.study.samples import (
     HARMFUL,
@@ -332,7 +332,7 @@ class TestRisk:
         rng = torch.Generator().manual_seed(0)
         predictive = Categorical(torch.randn(200, 10, generator=rng).double().log_softmax(1))
         targets = torch.randint(10, (200,), generator=rng)
-        found = risks(plan, predictive, targets, rng=rng)
+        found = task_of(plan).risks(plan, predictive, targets, rng=rng)
         text = text_of(*changed("classification", risks=found))
         for risk in found:
             assert mentions(text, risk.metrics["auroc"])

@@ -14,13 +14,10 @@ from scipy import stats
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes_study.result.conformal import (
-    CLASS_GRID,
-    NUMBER_GRID,
     ScoreBins,
-    class_scores,
-    promised_sets,
-    score_rows,
 )
+from predbayes_study.tasks.classes import Classes, promised_sets
+from predbayes_study.tasks.numbers import Numbers
 from tests.core.oracles import FALSE_ALARM, random_categorical, random_gaussian, random_targets
 
 ORACLE = json.loads(Path(__file__).with_name("conformal_oracle.json").read_text())
@@ -40,13 +37,16 @@ def drawn(name):
 class TestOracles:
     def test_sets_of_classes_are_those_of_mapie(self, level):
         predictive = Categorical(drawn("probs").log())
-        scores = score_rows(predictive[:100], torch.tensor(ORACLE["labels"][:100]))
-        inside = class_scores(predictive[100:]) <= exact(scores).bound(float(level))
+        labels = torch.tensor(ORACLE["labels"][:100])
+        scores = Classes().strangeness(predictive[:100], labels)
+        inside = 1 - predictive[100:].moments() <= exact(scores).bound(float(level))
         assert inside.tolist() == ORACLE["sets"][level]
 
     def test_intervals_of_numbers_are_those_of_crepes(self, level):
         predictive = Gaussian(drawn("mean"), drawn("std").square())
-        bound = exact(score_rows(predictive[:100], drawn("numbers")[:100])).bound(float(level))
+        bound = exact(Numbers().strangeness(predictive[:100], drawn("numbers")[:100])).bound(
+            float(level)
+        )
         reach = bound * predictive.var[100:].sqrt()
         ends = torch.stack([predictive.mean[100:] - reach, predictive.mean[100:] + reach], 1)
         assert ends.numpy() == pytest.approx(np.array(ORACLE["ends"][level]), rel=1e-9)
@@ -60,7 +60,7 @@ def test_coverage_is_as_promised_and_little_more(level, num_sites):
     hits = torch.zeros(num_draws, dtype=torch.float64)
     for draw in range(num_draws):
         bins = [
-            ScoreBins.cut(2.5 * torch.randn(150, generator=rng).abs(), NUMBER_GRID, 5)
+            ScoreBins.cut(2.5 * torch.randn(150, generator=rng).abs(), Numbers.grid, 5)
             for _ in range(num_sites)
         ]
         bound = ScoreBins.added(bins).bound(level)
@@ -72,7 +72,7 @@ def test_coverage_is_as_promised_and_little_more(level, num_sites):
     assert level - error <= float(hits.mean()) <= most + error
 
 
-@pytest.mark.parametrize("grid", [CLASS_GRID, NUMBER_GRID])
+@pytest.mark.parametrize("grid", [Classes.grid, Numbers.grid])
 @pytest.mark.parametrize("least", [5, 12])
 class TestCut:
     def scores(self, seed=0, num=300):
@@ -103,8 +103,8 @@ class TestCut:
 
 def test_counts_of_sites_on_the_grid_are_the_counts_of_all_rows():
     parts = [torch.rand(num, generator=generator(num, "parts")) for num in (40, 70, 200)]
-    added = ScoreBins.added([ScoreBins.count(part, CLASS_GRID) for part in parts])
-    assert added == ScoreBins.count(torch.cat(parts), CLASS_GRID)
+    added = ScoreBins.added([ScoreBins.count(part, Classes.grid) for part in parts])
+    assert added == ScoreBins.count(torch.cat(parts), Classes.grid)
 
 
 def test_too_few_rows_promise_nothing():
@@ -132,4 +132,7 @@ def test_an_interval_covers_by_the_score():
     predictive = random_gaussian(rng, num_rows=400)
     targets = random_targets(Gaussian, rng, num_rows=400)
     inside = (targets - predictive.mean).abs() <= 1.2815515655446004 * predictive.var.sqrt()
-    assert inside.tolist() == (score_rows(predictive, targets) <= stats.norm.ppf(0.9)).tolist()
+    assert (
+        inside.tolist()
+        == (Numbers().strangeness(predictive, targets) <= stats.norm.ppf(0.9)).tolist()
+    )

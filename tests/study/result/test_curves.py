@@ -9,11 +9,11 @@ from predbayes.predictive.families import Survival
 from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.unlabelled import _of_times
-from predbayes_study.result.curves import survival_curves
 from predbayes_study.result.evaluation import at_sites, check_evaluation, evaluation_upload
 from predbayes_study.result.groups import group_scores
 from predbayes_study.result.scoring import verdict
 from predbayes_study.site.adopt import advise, losses
+from predbayes_study.tasks import TASKS
 
 PLAN = Plan.loads("""
 format = 1
@@ -45,9 +45,13 @@ def rows(num_rows, follow_up, rate=-1.0, seed=0):
     return Survival(log_odds[:, None].expand(-1, 3).contiguous()), targets
 
 
+def curves(predictive, targets):
+    return TASKS["survival"].calibration(PLAN, predictive, targets, rng=torch.Generator())
+
+
 class TestCurves:
     def test_end_where_rows_were_seen(self):
-        found = survival_curves(PLAN, *rows(600, 2.0))
+        found = curves(*rows(600, 2.0))
         assert found.gap is None
         assert len(found.brier) == len(found.brier_of_all) == 2
         assert [len(group.observed) for group in found.groups] == [2, 2, 2]
@@ -57,23 +61,21 @@ class TestCurves:
         assert "hardly a scored row was seen to the horizon of 36 months" in words
 
     def test_are_judged_where_rows_were_seen_to_the_horizon(self):
-        found = survival_curves(PLAN, *rows(600, 3.0))
+        found = curves(*rows(600, 3.0))
         assert len(found.brier) == 3
         can_judge, words = verdict(PLAN, 600, found)
         assert can_judge
         assert "No miscalibration was found" in words
 
     def test_are_not_judged_with_few_events(self):
-        found = survival_curves(PLAN, *rows(600, 3.0, rate=-8.0))
+        found = curves(*rows(600, 3.0, rate=-8.0))
         can_judge, words = verdict(PLAN, 600, found)
         assert not can_judge
         assert "scored rows have the event, and about" in words
 
     def test_events_that_were_stated_and_did_not_come_are_judged(self):
         stated = Survival(torch.full((600, 3), -2.0).double())
-        can_judge, words = verdict(
-            PLAN, 600, survival_curves(PLAN, stated, torch.full((600,), -3.0))
-        )
+        can_judge, words = verdict(PLAN, 600, curves(stated, torch.full((600,), -3.0)))
         assert can_judge
         assert "not quite right" in words
 

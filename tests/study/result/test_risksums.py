@@ -18,10 +18,11 @@ from predbayes_study.result.evaluation import (
     evaluate,
     evaluation_upload,
 )
-from predbayes_study.result.scoring import OF_RISK, risks
 from predbayes_study.result.statistics.disclosure import alike
 from predbayes_study.result.statistics.risks import RiskCounts
 from predbayes_study.result.statistics.statistic import HeldOutRows
+from predbayes_study.tasks import task_of
+from predbayes_study.tasks.classes import OF_RISK
 from tests.study.samples import classification_plan, classification_result
 
 MODEL = "a" * 64
@@ -62,7 +63,7 @@ class TestSums:
         told = risks_of.pool(
             plan, [risks_of.make(rows, Evaluation(model=MODEL, metrics={}), [])], 600
         )
-        exact = risks(plan, predictive, targets, rng=generator(0, "exact"))
+        exact = task_of(plan).risks(plan, predictive, targets, rng=generator(0, "exact"))
         assert [one.name for one in told] == [one.name for one in exact]
         for found, rows in zip(told, exact, strict=True):
             assert found.prevalence == rows.prevalence

@@ -15,11 +15,10 @@ import torch
 
 from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.measures import MEASURES, row_values, whole_values
+from predbayes.predictive.measures import MEASURES, mean_estimate, row_values, whole_values
 from predbayes.predictive.risk import AT_THRESHOLD, Risks
 from predbayes.seeding import generator
 from predbayes_lab.statistics import over_rows, summarise
-from predbayes_study.result.scoring import mean_estimate
 
 TIMES = pytest.mark.parametrize(
     "times",

@@ -21,7 +21,7 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from predbayes.predictive.estimate import Estimate, t_quantile
+from predbayes.predictive.estimate import Estimate, share, t_quantile
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.metrics import (
     brier_rows,
@@ -140,6 +140,15 @@ class Measure:
     def value(self, rows: Tensor) -> float:
         """Return the measure of rows of which ``rows`` are the values, (B,)."""
         return float(self.after(rows.mean()))
+
+    def estimate(self, rows: Tensor) -> Estimate:
+        """Return the measure and its interval from the values by row, (B,)."""
+        num = len(rows)
+        if self.is_share:
+            return share(int(rows.sum()), num)
+        rows = rows.double()
+        error = float(rows.std()) / math.sqrt(num) if num > 1 else 0.0
+        return Estimate(self.value(rows), *self.interval(float(rows.mean()), error, num))
 
 
 def _crps_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tensor:
@@ -449,3 +458,11 @@ def row_values(
         if measure.rows is not None
         and (measure.is_told is None or measure.is_told(predictive, targets))
     }
+
+
+_DIFFERENCE = Measure("difference", "", "", bounds=(-LARGEST, LARGEST))
+
+
+def mean_estimate(rows: Tensor) -> Estimate:
+    """Return the mean of rows, (B,), and its interval; of differences that of a paired test."""
+    return _DIFFERENCE.estimate(rows)

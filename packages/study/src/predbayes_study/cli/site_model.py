@@ -126,13 +126,14 @@ def _show_risks(plan: Plan, predictive: Predictive, targets: Tensor) -> None:
     from predbayes.predictive.measures import MEASURES
     from predbayes.seeding import generator
     from predbayes_study.report.report import with_interval
-    from predbayes_study.result.scoring import risks
+    from predbayes_study.tasks import task_of
 
     def told(name: str, estimate: Estimate) -> str:
         measure = MEASURES[name]
         return f"{measure.label} {' '.join(with_interval(estimate, percent=measure.is_share))}"
 
-    found = risks(plan, predictive, targets, rng=generator(plan.seed, "evaluate"))
+    rng = generator(plan.seed, "evaluate")
+    found = task_of(plan).risks(plan, predictive, targets, rng=rng)
     for risk in found if len(found) == 1 else ():
         share = " ".join(with_interval(risk.prevalence, percent=True))
         figures = [told(name, risk.metrics[name]) for name in _SAID if name in risk.metrics]

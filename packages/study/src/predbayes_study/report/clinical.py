@@ -16,7 +16,7 @@ from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.risk import AT_THRESHOLD
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import AtThreshold, ClassRisk, GroupScores, Result
-from predbayes_study.result.scoring import OF_RISK
+from predbayes_study.tasks.classes import OF_RISK
 from predbayes_study.wording import plain
 
 OF_CLASSES = ("auroc", "average_precision", "slope", "observed_expected")

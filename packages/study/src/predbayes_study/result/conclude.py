@@ -53,8 +53,9 @@ from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
 from predbayes.pools.pool import PoolState
 from predbayes.predictive.estimate import Estimate
-from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive, Survival
+from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
+from predbayes.predictive.measures import mean_estimate
 from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS, distrusted_gates, why_untunable
@@ -71,31 +72,22 @@ from predbayes_study.plan.models import (
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.accepted import AcceptedUpload
 from predbayes_study.result.comparison import ComparedRows, Comparison
-from predbayes_study.result.curves import survival_curves
 from predbayes_study.result.groups import group_scores
 from predbayes_study.result.importance import importances
 from predbayes_study.result.lifting import contributed, lifting, pool_of
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.schema import (
     CandidateResult,
-    Curves,
-    IntervalCalibration,
     PoolResult,
-    Reliability,
     Result,
     Scores,
     SiteResult,
     StudentResult,
 )
 from predbayes_study.result.scoring import (
-    calibration,
-    class_shares,
-    mean_estimate,
-    risks,
     row_values,
     score,
     verdict,
-    worst_targets,
 )
 from predbayes_study.result.screening import screen_sites
 from predbayes_study.result.weighing import UNLIMITED, Limits, Screened
@@ -233,7 +225,7 @@ def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
         pools.append(lifted.pool({GATED: 1.0}))
     if not _all_finite([pool.moments() for pool in pools]):
         raise UploadError("what it predicts cannot be pooled: it is not finite")
-    scores = row_values(plan, sent.predictive, worst_targets(sent.predictive))
+    scores = row_values(plan, sent.predictive, task_of(plan).worst(sent.predictive))
     if not _all_finite(scores.values()):
         raise UploadError("what it predicts cannot be scored: it is not finite")
 
@@ -437,12 +429,9 @@ class Run:
     def judged(self, predicted: Predictive, cautions: tuple[str, ...]) -> dict[str, Any]:
         """What a result says of predictions of the scored rows."""
         plan, targets, rows = self.plan, self.scored_targets, self.scored_rows
-        if isinstance(predicted, Survival):
-            shown: Reliability | IntervalCalibration | Curves | None = survival_curves(
-                plan, predicted, targets
-            )
-        else:
-            shown = calibration(predicted, targets, rng=self.rng("reliability"))
+        task, shown = task_of(plan), None
+        if len(targets):
+            shown = task.calibration(plan, predicted, targets, rng=self.rng("reliability"))
         groups, group_words = group_scores(plan, self.reference.inputs[rows], predicted, targets)
         can_judge, words = verdict(plan, len(targets), shown, cautions)
         return {
@@ -451,13 +440,11 @@ class Run:
             "can_judge": can_judge,
             "cautions": cautions,
             "verdict": words,
-            "class_shares": class_shares(plan, targets),
-            "risks": risks(plan, predicted, targets, rng=self.rng("risks")),
+            "class_shares": task.class_shares(plan, targets),
+            "risks": task.risks(plan, predicted, targets, rng=self.rng("risks")),
             "groups": groups,
             "group_words": group_words,
-            "curves": shown if isinstance(shown, Curves) else None,
-            "reliability": shown if isinstance(shown, Reliability) else None,
-            "coverage": shown if isinstance(shown, IntervalCalibration) else None,
+            task.shown_as: shown,
         }
 
     @property

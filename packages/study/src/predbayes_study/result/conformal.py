@@ -23,14 +23,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from predbayes.predictive.families import Categorical, Gaussian
-
-CLASS_GRID = tuple(round(1 / (1 + math.exp(-step / 16)), 6) for step in range(-112, 113))
-"""Ends of bins for classes: every sixteenth of log odds from -7 to 7."""
-
-NUMBER_GRID = tuple(float(f"{math.exp(step / 50):.6g}") for step in range(-150, 351))
-"""Ends of bins for numbers, two hundredths apart, from 0.05 to 1,097 standard deviations."""
-
 
 @dataclass(frozen=True, slots=True)
 class ScoreBins:
@@ -105,24 +97,3 @@ class ScoreBins:
         least = sum(n for n, end in zip(self.counts, ends[1:], strict=True) if end <= score)
         most = sum(n for n, begin in zip(self.counts, ends[:-1], strict=True) if begin < score)
         return least, most
-
-
-def class_scores(predictive: Categorical) -> Tensor:
-    """Return the score of each class at each row, (N, C)."""
-    return 1 - predictive.log_probs.double().softmax(1)
-
-
-def score_rows(predictive: Categorical | Gaussian, targets: Tensor) -> Tensor:
-    """Return the score of each row's target, (N,)."""
-    if isinstance(predictive, Categorical):
-        return class_scores(predictive).gather(1, targets.long().unsqueeze(1))[:, 0]
-    return (targets.double() - predictive.mean.double()).abs() / predictive.var.double().sqrt()
-
-
-def promised_sets(predictive: Categorical, bound: float) -> Tensor:
-    """Return which classes are in each row's set, (N, C).
-
-    The likeliest always is, so that no set is empty; that covers more, if anything.
-    """
-    scores = class_scores(predictive)
-    return (scores <= bound).scatter(1, scores.argmin(1, keepdim=True), value=True)

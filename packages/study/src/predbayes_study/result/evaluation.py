@@ -23,6 +23,7 @@ from predbayes_study.result.schema import FEWEST_TO_POOL, AtSites, Evaluated
 from predbayes_study.result.statistics import STATISTICS
 from predbayes_study.result.statistics.disclosure import Cells, fewest_rows, has_small_cell
 from predbayes_study.result.statistics.statistic import HeldOutRows
+from predbayes_study.tasks import task_of
 
 
 def evaluate(
@@ -89,9 +90,10 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
     return AtSites(
         sites=tuple(_pooled(plan, [found], site) for site, found in sorted(sent.items())),
         pooled=pooled,
-        # Of times sites send no sums that tell the model from how long rows were seen.
         group_words=(
-            "" if plan.survival else words_of(pooled_looks(pooled.groups), len(pooled.groups))
+            words_of(pooled_looks(pooled.groups), len(pooled.groups))
+            if task_of(plan).compares_sums
+            else ""
         ),
         public=len(sent) >= FEWEST_TO_POOL and not has_small_cell(plan, pooled.num_rows, shares),
     )

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from predbayes.predictive.estimate import Estimate
-from predbayes.predictive.families import Categorical, Predictive, Survival
+from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll_rows
 from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.predictive.risk import auroc_error
@@ -40,18 +40,13 @@ from predbayes_study.plan.grouping import ELSEWHERE, Grouping
 from predbayes_study.plan.schema import Number, Plan
 from predbayes_study.result.schema import GroupScores
 from predbayes_study.result.scoring import score
+from predbayes_study.tasks import task_of
 
 FEWEST_ROWS_OF_GROUP = 30
 ALPHA = 0.05
 """Rate at which some difference is named though there is none, over all looks."""
 
 _NEAR = 1e-6  # of a scale, by which float32 may miss the begin of a range
-_TOLD = ("nll", "brier", "rmse", "mae", "auroc")
-"""Of a group; shares of rows are left out, because they count few misses."""
-
-_OF_TIMES = ("c_index", "risk_gap")
-"""Of a group, where there are times: the NLL differs with how long rows were seen."""
-
 _OF_EVENT = ("auroc", "slope", "observed_expected")
 """Of a group, where there is an event: losses differ with how common it is."""
 
@@ -110,13 +105,10 @@ def shown(counts: Tensor, min_cell: int, least: int) -> list[bool]:
 
 
 def class_counts(plan: Plan, group: Tensor, targets: Tensor, num_groups: int) -> Tensor:
-    """Return rows by group and, of two classes, by class, (G, C): what is told is no finer.
-
-    Of a survival the classes are rows without the event, and with it.
-    """
-    num_classes = 2 if len(plan.event_indices) == 1 or plan.survival else 1
-    of_class = (targets > 0).long() if plan.survival else targets.long()
-    place = num_classes * group + (of_class if num_classes == 2 else 0)
+    """Return rows by group and by whether the event came, (G, C): what is told is no finer."""
+    events = task_of(plan).events(plan, targets)
+    num_classes = 1 if events is None else 2
+    place = group if events is None else 2 * group + events
     return torch.bincount(place, minlength=num_groups * num_classes).reshape(-1, num_classes)
 
 
@@ -152,15 +144,13 @@ def group_scores(
 def _scores(
     plan: Plan, column: str, name: str, predictive: Predictive, targets: Tensor
 ) -> GroupScores:
-    num_rows = len(targets)
-    if len(plan.event_indices) != 1:
+    num_rows, task = len(targets), task_of(plan)
+    rows = task.event_risks(plan, predictive, targets)
+    if rows is None:
         scores = score(plan, predictive, targets)
         assert scores is not None  # a group that is told of has rows
-        told = _OF_TIMES if plan.survival else _TOLD
-        metrics = {of: scores.metrics[of] for of in told if of in scores.metrics}
+        metrics = {of: scores.metrics[of] for of in task.of_groups if of in scores.metrics}
         return GroupScores(column=column, name=name, num_rows=num_rows, metrics=metrics)
-    assert isinstance(predictive, Categorical)
-    rows = RowRisks.of(predictive, targets, plan.event_indices[0])
     found = {of: getattr(rows, of)() for of in _OF_EVENT}
     return GroupScores(
         column=column,
@@ -176,36 +166,23 @@ def _looks(
 ) -> Iterator[Look]:
     others = torch.ones(len(targets), dtype=torch.bool)
     others[rows] = False
-    if len(plan.event_indices) == 1:
-        assert isinstance(predictive, Categorical)
-        (event,) = plan.event_indices
-        every = RowRisks.of(predictive, targets, event)
+    task = task_of(plan)
+    every = task.event_risks(plan, predictive, targets)
+    expected = task.expected_events(predictive[rows], targets[rows])
+    if every is not None:
         here = RowRisks(every.log_odds[rows], every.event[rows])
         var = float((here.risk * (1 - here.risk)).sum())
         yield calibration_look(name, here.num_events, float(here.risk.sum()), var)
         there = RowRisks(every.log_odds[others], every.event[others])
         if here.is_mixed and there.is_mixed:
             yield _area_look(name, here, there)
-    elif isinstance(predictive, Survival):
-        yield _hazard_look(name, predictive[rows], targets[rows])
+    elif expected is not None:
+        yield calibration_look(name, int((targets[rows] > 0).sum()), expected, expected)
     elif int(others.sum()) > 1:
         losses = nll_rows(predictive, targets)
         found = scipy.stats.ttest_ind(losses[rows], losses[others], equal_var=False)
         worse = "higher" if float(losses[rows].mean() - losses[others].mean()) > 0 else "lower"
         yield Look(f"in {name} the NLL is {worse} than elsewhere", float(found.pvalue))
-
-
-def _hazard_look(name: str, predictive: Survival, targets: Tensor) -> Look:
-    """Look whether events are as many as cumulative hazards say of the time that rows were seen.
-
-    The difference is a martingale whatever rows were seen for, and its variance that sum as well.
-    Within an interval the rate is taken as constant.
-    """
-    rates = torch.nn.functional.softplus(predictive.log_odds.double())  # -log(1 - hazard)
-    times = targets.abs().double()[:, None]
-    seen = (times - torch.arange(rates.shape[1])).clamp(0, 1)
-    expected = float((rates * seen).sum())
-    return calibration_look(name, int((targets > 0).sum()), expected, expected)
 
 
 def calibration_look(name: str, num_events: int, expected: float, var: float) -> Look:

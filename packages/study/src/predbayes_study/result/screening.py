@@ -60,6 +60,7 @@ from torch import Tensor
 from predbayes.errors import StudyError
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Predictive
+from predbayes.predictive.measures import mean_estimate
 from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS, PoolSpec, why_untunable
 from predbayes_study.plan.models import standard_prior
@@ -67,7 +68,6 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.result.copies import ALL_PAIRS, CONSTANT, Copies, copies_among, spread, surplus
 from predbayes_study.result.influence import Effect, PoolLosses, Tuned
 from predbayes_study.result.schema import Finding
-from predbayes_study.result.scoring import mean_estimate
 from predbayes_study.tasks import task_for
 
 Kind = Literal[

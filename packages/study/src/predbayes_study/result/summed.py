@@ -27,6 +27,7 @@ from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Predictive
+from predbayes.predictive.measures import mean_estimate
 from predbayes.predictive.metrics import nll_rows
 from predbayes_study.extras.moments.network import as_predictor
 from predbayes_study.kit.kit import Kit, Labels
@@ -43,7 +44,7 @@ from predbayes_study.result.schema import (
     SiteResult,
     StudentResult,
 )
-from predbayes_study.result.scoring import mean_estimate, score
+from predbayes_study.result.scoring import score
 
 _HARM = 0.025  # probability that some harmless site of all is called harmful
 

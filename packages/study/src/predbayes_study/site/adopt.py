@@ -51,12 +51,13 @@ from predbayes.learning.local import NetworkPredictor
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.folds import folds, in_row_order
+from predbayes.predictive.measures import mean_estimate
 from predbayes.seeding import generator
 from predbayes_study.plan.models import student_network
 from predbayes_study.plan.schema import Plan, Section
 from predbayes_study.result.model import CalibratedModel, halved
 from predbayes_study.result.schema import Scores
-from predbayes_study.result.scoring import mean_estimate, row_values, score
+from predbayes_study.result.scoring import row_values, score
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.simple import SimpleModels
 from predbayes_study.site.training import Holdout

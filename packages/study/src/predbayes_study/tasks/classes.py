@@ -1,4 +1,9 @@
-"""Classes: one of several words is predicted, by a probability for each."""
+"""Classes: one of several words is predicted, by a probability for each.
+
+Calibration is shown beside what a perfectly calibrated model would show on as many rows: the *null*
+band of a reliability diagram holds each bin's accuracy in 95% of cases if every probability is
+right.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
@@ -14,23 +20,35 @@ from predbayes.errors import PoolError
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.named import CALIBRATED
+from predbayes.predictive import metrics
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical
+from predbayes.predictive.metrics import DIAGRAM_BINS
+from predbayes.predictive.risk import Risks
 from predbayes_study.plan.schema import Finite, Plan
+from predbayes_study.result.schema import AtThreshold, Bin, ClassRisk, Reliability
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tasks.task import (
     LEAST_LOG_PROB,
     MIN_OF_CLASS,
     NUM_MEMBERS,
     PRIOR_STD,
+    TAILS,
     Adjustment,
     Array,
     Faults,
     SharesTask,
+    within,
 )
 
 MIN_ROWS_OF_CLASS = 5
 """With fewer expected, a class may well have no labelled row at all."""
 
+OF_RISK = ("auroc", "average_precision", "slope", "intercept", "observed_expected")
+"""The measures of one class's risk, by name."""
+
+_CURVE = tuple(step / 100 for step in range(1, 100))
+_NUM_DRAWS = 1000  # of a null band
 _NULL_ECE = 0.9  # of a calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 _MAX_STEPS = 100
 _TOLERANCE = 1e-10
@@ -60,6 +78,9 @@ class Classes(SharesTask[Categorical]):
     by_class = True
     is_bounded = True  # log p is from -80 to 0
     outputs = ("probabilities",)
+    shown_as = "reliability"
+    # Every sixteenth of log odds from -7 to 7.
+    grid = tuple(round(1 / (1 + math.exp(-step / 16)), 6) for step in range(-112, 113))
 
     def in_words(self, plan: Plan) -> str:
         """Return how many classes there are."""
@@ -182,6 +203,108 @@ class Classes(SharesTask[Categorical]):
         """Return wrong answers."""
         return 1 - values["accuracy"]
 
+    def worst(self, predictive: Categorical) -> Tensor:
+        """Return the least probable classes."""
+        return predictive.log_probs.argmin(1)
+
+    def clipped(self, predictive: Categorical, targets: Tensor, kth: int) -> Categorical:
+        """Clip the greatest probabilities, the second greatest and so on.
+
+        No class has less than a hundredth of an equal share.
+        """
+        del targets
+        least = -math.log(100 * predictive.log_probs.shape[1])
+        ordered, places = predictive.log_probs.sort(dim=1, descending=True, stable=True)
+        found = within(ordered.clamp_min(least), kth)
+        return Categorical(torch.empty_like(found).scatter(1, places, found).log_softmax(1))
+
+    def calibration(
+        self, plan: Plan, predictive: Categorical, targets: Tensor, *, rng: torch.Generator
+    ) -> Reliability:
+        """Return confidence against accuracy in bins, with the band of a calibrated model."""
+        del plan
+        error = metrics.ece(predictive, targets, rng=rng)
+        sums = metrics.reliability(predictive, targets, DIAGRAM_BINS)
+        # Accuracy when labels are drawn from the predictive itself.
+        stated = metrics.confidences(predictive).clamp_max(1.0)
+        place = metrics.bin_of(stated, DIAGRAM_BINS)
+        band = _band(stated, place, torch.tensor(sums.count), rng)
+        bins = tuple(
+            Bin(count=n, stated=c, observed=a, null_low=low, null_high=high)
+            for n, c, a, low, high in zip(
+                sums.count, sums.confidence, sums.accuracy, *band, strict=True
+            )
+        )
+        low, high = error.interval
+        return Reliability(ece=Estimate(error.value, low, high), null=error.null, bins=bins)
+
+    def verdict(
+        self, plan: Plan, shown: Reliability, num_rows: int, nothing: str
+    ) -> tuple[bool, str]:
+        """Judge by the expected calibration error."""
+        del plan
+        ece, null = shown.ece, shown.null
+        words = (
+            f"the expected calibration error is {ece.value:.3f} (95 % interval {ece.low:.3f} to "
+            f"{ece.high:.3f}); a perfectly calibrated model would show about {null:.3f} on as many "
+            "rows"
+        )
+        if ece.low == 0:
+            return True, f"{nothing} on {num_rows:,} scored rows: {words}."
+        return True, f"The probabilities are not quite right: on {num_rows:,} scored rows {words}."
+
+    def risks(
+        self, plan: Plan, predictive: Categorical, targets: Tensor, *, rng: torch.Generator
+    ) -> tuple[ClassRisk, ...]:
+        """Return the event's risks of two classes, or each class's of more.
+
+        A diagram and a decision curve are of an event alone.
+        """
+        classes, indices = plan.target.classes or (), plan.event_indices
+        return tuple(
+            _class_risk(
+                classes[index],
+                Risks.of(predictive, targets, index),
+                plan.thresholds,
+                rng if len(indices) == 1 else None,
+            )
+            for index in (indices if len(targets) else ())
+        )
+
+    def class_shares(self, plan: Plan, targets: Tensor) -> tuple[float, ...]:
+        """Return the share of rows of each class; nothing without rows."""
+        if not len(targets):
+            return ()
+        counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
+        return tuple((counts.double() / len(targets)).tolist())
+
+    def events(self, plan: Plan, targets: Tensor) -> Tensor | None:
+        """Return the places of two classes."""
+        return targets.long() if len(plan.event_indices) == 1 else None
+
+    def event_risks(self, plan: Plan, predictive: Categorical, targets: Tensor) -> Risks | None:
+        """Return the risks of the event of two classes."""
+        if len(plan.event_indices) != 1:
+            return None
+        return Risks.of(predictive, targets, plan.event_indices[0])
+
+    def strangeness(self, predictive: Categorical, targets: Tensor) -> Tensor:
+        """Return 1 - p of each row's class."""
+        return _strangeness(predictive).gather(1, targets.long().unsqueeze(1))[:, 0]
+
+    def promised(
+        self, plan: Plan, predictive: Categorical, bound: float
+    ) -> dict[str, list[str] | Tensor]:
+        """Return ``set``, the names of classes with a bar between."""
+        names, sets = plan.target.classes or (), promised_sets(predictive, bound).tolist()
+        kept = ([n for n, is_in in zip(names, row, strict=True) if is_in] for row in sets)
+        return {"set": [" | ".join(row) for row in kept]}
+
+    def promised_size(self, plan: Plan, predictive: Categorical, bound: float) -> Tensor:
+        """Return how many classes a set has."""
+        del plan
+        return promised_sets(predictive, bound).sum(1)
+
     def log_shares(self, predictive: Categorical) -> Tensor:
         """Return the log-probabilities of the classes."""
         return predictive.log_probs.double()
@@ -202,6 +325,85 @@ class Classes(SharesTask[Categorical]):
         """Return log-probabilities less their mean over classes."""
         log_probs = predictive.log_probs.double().clamp_min(LEAST_LOG_PROB)
         return log_probs - log_probs.mean(1, keepdim=True)
+
+
+def _strangeness(predictive: Categorical) -> Tensor:
+    """Return 1 - p of each class at each row, (N, C)."""
+    return 1 - predictive.log_probs.double().softmax(1)
+
+
+def promised_sets(predictive: Categorical, bound: float) -> Tensor:
+    """Return which classes are in each row's set, (N, C).
+
+    The likeliest always is, so that no set is empty; that covers more, if anything.
+    """
+    scores = _strangeness(predictive)
+    return (scores <= bound).scatter(1, scores.argmin(1, keepdim=True), value=True)
+
+
+def _class_risk(
+    name: str, rows: Risks, thresholds: Sequence[float], rng: torch.Generator | None
+) -> ClassRisk:
+    """The risks of a class; with a generator, a diagram and a decision curve as well."""
+    found = {of: getattr(rows, of)() for of in OF_RISK}
+    curve = [] if rng is None else [rows.decision(threshold) for threshold in _CURVE]
+    return ClassRisk(
+        name=name,
+        num_rows=rows.num_rows,
+        prevalence=rows.prevalence(),
+        metrics={of: figure for of, figure in found.items() if figure is not None},
+        bins=() if rng is None else _risk_bins(rows, rng),
+        at=tuple(
+            AtThreshold(threshold=t, metrics=d.figures(), treat_all=d.treat_all())
+            for t, d in ((t, rows.decision(t)) for t in thresholds)
+        ),
+        curve=tuple((d.threshold, d.net_benefit().value, d.treat_all()) for d in curve),
+    )
+
+
+def _risk_bins(rows: Risks, rng: torch.Generator) -> tuple[Bin, ...]:
+    """Stated risk against the share of events in bins, with the band of right risks."""
+    place = metrics.bin_of(rows.risk, DIAGRAM_BINS)
+    count, stated, events = (
+        torch.bincount(place, weights.double(), DIAGRAM_BINS)
+        for weights in (torch.ones_like(rows.risk), rows.risk, rows.event)
+    )
+    low, high = _band(rows.risk, place, count, rng)
+    return tuple(
+        Bin(
+            count=int(count[k]),
+            stated=float(stated[k] / count[k]),
+            observed=float(events[k] / count[k]),
+            null_low=low[k],
+            null_high=high[k],
+        )
+        for k in count.nonzero()[:, 0].tolist()
+    )
+
+
+def counted_bin(count: int, hits: int, stated: float) -> Bin:
+    """Return a bin of which only counts and a sum are known.
+
+    Args:
+        count: Rows in it.
+        hits: Right answers among them, or events.
+        stated: Sum of the confidences, or of the risks.
+    """
+    stated = min(1.0, stated / count)
+    low, high = (float(scipy.stats.binom.ppf(tail, count, stated)) / count for tail in TAILS)
+    return Bin(count=count, stated=stated, observed=hits / count, null_low=low, null_high=high)
+
+
+def _band(
+    stated: Tensor, place: Tensor, count: Tensor, rng: torch.Generator
+) -> tuple[list[float], list[float]]:
+    """Shares by bin, in 95 % of draws, when each row is a hit as often as is stated."""
+    hits = torch.bernoulli(stated.expand(_NUM_DRAWS, -1), generator=rng)
+    sums = torch.zeros(_NUM_DRAWS, DIAGRAM_BINS, dtype=torch.float64)
+    sums.index_add_(1, place, hits)
+    means = sums / count.clamp_min(1)
+    low, high = torch.quantile(means, torch.tensor(TAILS, dtype=torch.float64), dim=0)
+    return low.tolist(), high.tolist()
 
 
 def fit_intercept(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
@@ -21,11 +22,24 @@ from predbayes.errors import PoolError, UploadError
 from predbayes.learning.estimators import SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.named import CALIBRATED
+from predbayes.predictive import metrics
+from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Gaussian
+from predbayes.predictive.measures import LARGEST, TargetUnit
 from predbayes_study.plan.schema import Finite, Plan, Positive
+from predbayes_study.result.schema import IntervalCalibration, Level
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
-from predbayes_study.tasks.task import MOST_MEAN, NUM_MEMBERS, Adjustment, Array, Faults, Task
+from predbayes_study.tasks.task import (
+    MOST_MEAN,
+    NUM_MEMBERS,
+    TAILS,
+    Adjustment,
+    Array,
+    Faults,
+    Task,
+    within,
+)
 
 PRIOR_ROWS = 8  # that say k = 1: about the weight of log k ~ N(0, 0.5^2)
 
@@ -35,6 +49,8 @@ NUMBERS = ("mean", "median", "std", "low", "high")
 MAX_STANDARD = 1e4
 """Of means, variances and targets: in standard deviations of the target none is larger."""
 
+_LEVELS = (0.5, 0.8, 0.9, 0.95)
+_FARTHEST = 5.0
 _LEAST_VAR = 1e-4  # of numbers that are all the same
 _LEAST_EPISTEMIC = 1e-4  # of the whole variance, as `predbayes.predictive.pooling.trust` has it
 _LEAST_OF_MEAN = 0.1  # of the mean variance, with which a row enters a shift
@@ -62,6 +78,9 @@ class Numbers(Task[Gaussian]):
     family = Gaussian
     is_scaled = True
     num_noise = 1
+    shown_as = "coverage"
+    # Two hundredths apart, from 0.05 to 1,097 standard deviations.
+    grid = tuple(float(f"{math.exp(step / 50):.6g}") for step in range(-150, 351))
     outputs = tuple(f"target_{name}" for name in NUMBERS)  # "mean" is also an operator
 
     def in_words(self, plan: Plan) -> str:
@@ -168,6 +187,89 @@ class Numbers(Task[Gaussian]):
         """Return squared errors."""
         return values["rmse"]
 
+    def unit(self, plan: Plan) -> TargetUnit:
+        """Return the target's own unit."""
+
+        def errors(predictive: Gaussian, targets: Tensor) -> Tensor:
+            mean = self.describe(plan, predictive, 0.95)["mean"]
+            return _tellable(mean - untransform(plan, targets.double()))
+
+        def widths(predictive: Gaussian, level: float) -> Tensor:
+            described = self.describe(plan, predictive, level)
+            return _tellable(described["high"] - described["low"])
+
+        scale = target_units(plan)[1] if plan.target.transform == "none" else None
+        values = lambda y: _tellable(untransform(plan, y.double()))  # noqa: E731
+        return TargetUnit(errors, widths, scale, values)
+
+    def worst(self, predictive: Gaussian) -> Tensor:
+        """Return targets that are far away."""
+        return torch.where(predictive.mean > 0, -MAX_STANDARD, MAX_STANDARD)
+
+    def clipped(self, predictive: Gaussian, targets: Tensor, kth: int) -> Gaussian:
+        """Clip means and variances.
+
+        No mean is further from the rows' own than five of their standard deviations, which no plan
+        can choose.
+        """
+        centre, reach = float(targets.double().mean()), _FARTHEST * float(targets.double().std())
+        means = predictive.mean.clamp(centre - reach, centre + reach)
+        return Gaussian(within(means, kth), within(predictive.var, kth))
+
+    def calibration(
+        self, plan: Plan, predictive: Gaussian, targets: Tensor, *, rng: torch.Generator
+    ) -> IntervalCalibration:
+        """Count where targets are in their predictives: by decile, and in central intervals."""
+        del plan, rng
+        uniform = metrics.pit(predictive, targets).double()
+        deciles = torch.histc(uniform, 10, 0, 1).long().tolist()
+        low, high = (int(scipy.stats.binom.ppf(tail, len(targets), 0.1)) for tail in TAILS)
+        levels = tuple(
+            Level(level=level, coverage=share(hits, len(targets)))
+            for level in _LEVELS
+            for hits in [int(metrics.covered_rows(predictive, targets, level).sum())]
+        )
+        return IntervalCalibration(pit=tuple(deciles), null_low=low, null_high=high, levels=levels)
+
+    def verdict(
+        self, plan: Plan, shown: IntervalCalibration, num_rows: int, nothing: str
+    ) -> tuple[bool, str]:
+        """Judge by the widest interval."""
+        del plan
+        widest = shown.levels[-1]
+        share = widest.coverage
+        value, low, high = (f"{100 * x:.1f}" for x in (share.value, share.low, share.high))
+        words = (
+            f"intervals of {100 * widest.level:.0f} % hold {value} % of {num_rows:,} scored "
+            f"targets (95 % interval {low} to {high})"
+        )
+        if share.low <= widest.level <= share.high:
+            return True, f"{nothing.rstrip(',')}: {words}."
+        side = "narrow" if share.value < widest.level else "wide"
+        return True, f"The intervals are too {side}: {words}."
+
+    def strangeness(self, predictive: Gaussian, targets: Tensor) -> Tensor:
+        """Return how many standard deviations targets are from means."""
+        return (targets.double() - predictive.mean.double()).abs() / predictive.var.double().sqrt()
+
+    def promised(
+        self, plan: Plan, predictive: Gaussian, bound: float
+    ) -> dict[str, list[str] | Tensor]:
+        """Return the ends of intervals, ``lower`` and ``upper``."""
+        mean, reach = predictive.mean.double(), bound * predictive.var.double().sqrt()
+        return {"lower": untransform(plan, mean - reach), "upper": untransform(plan, mean + reach)}
+
+    def promised_size(self, plan: Plan, predictive: Gaussian, bound: float) -> Tensor:
+        """Return how wide intervals are."""
+        low, high = self.promised(plan, predictive, bound).values()
+        assert isinstance(low, Tensor)
+        assert isinstance(high, Tensor)
+        return high - low
+
+    def own_bound(self, level: float) -> float:
+        """Return the quantile of the normal distribution."""
+        return statistics.NormalDist().inv_cdf((1 + level) / 2)
+
     def hellinger(self, one: Gaussian, other: Gaussian) -> Tensor:
         """Return the distance of two normal distributions."""
         var, other_var = one.var.double(), other.var.double()
@@ -258,6 +360,11 @@ def _moments_in_unit(plan: Plan, mean: Tensor, std: Tensor) -> tuple[Tensor, Ten
     var = std.square()
     lognormal_mean = (mean + 0.5 * var).exp()
     return lognormal_mean, lognormal_mean * var.expm1().sqrt()
+
+
+def _tellable(values: Tensor) -> Tensor:
+    """Numerics: the exponential of a bad prediction may be infinite; its score must not be."""
+    return values.nan_to_num(nan=LARGEST).clamp(-LARGEST, LARGEST)
 
 
 def fit_shift_scale(

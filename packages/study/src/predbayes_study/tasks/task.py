@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -15,7 +16,10 @@ from predbayes.exchange.strict import Strict
 from predbayes.learning.likelihood import Likelihood
 from predbayes.learning.local import Learner
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
+from predbayes.predictive.measures import MEASURES, STANDARD, Measure, TargetUnit
+from predbayes.predictive.risk import Risks
 from predbayes_study.plan.schema import Plan
+from predbayes_study.result.schema import ClassRisk
 from predbayes_study.rules import Finding
 from predbayes_study.tables.problem import Kind
 
@@ -59,6 +63,18 @@ class Task(ABC, Generic[P]):
 
     outputs: ClassVar[tuple[str, ...]]
     """Names of what `describe` returns in an exported model."""
+
+    shown_as: ClassVar[str]
+    """Where a result has what `calibration` finds."""
+
+    of_groups: ClassVar[tuple[str, ...]] = ("nll", "brier", "rmse", "mae", "auroc")
+    """Measures of a group without one event. Shares are left out, because they count few misses."""
+
+    compares_sums: ClassVar[bool] = True
+    """Whether sums that sites send of groups tell a model's faults."""
+
+    grid: ClassVar[tuple[float, ...]] = ()
+    """Ends of bins of `strangeness`; none where no coverage is promised."""
 
     num_noise: ClassVar[int] = 0
     """Parameters that a site's network has for the noise of its target."""
@@ -152,6 +168,92 @@ class Task(ABC, Generic[P]):
         del names
         return ""
 
+    # Scores
+
+    def unit(self, plan: Plan) -> TargetUnit:
+        """Return the unit in which predictions are scored."""
+        return replace(STANDARD, ends=plan.target.times)
+
+    def measure(self, name: str) -> Measure:
+        """Return a measure of the task by its name."""
+        return MEASURES[name].of(classes=self.by_class)
+
+    @abstractmethod
+    def worst(self, predictive: P) -> Tensor:
+        """Return targets (N,) that score worse than any."""
+
+    @abstractmethod
+    def clipped(self, predictive: P, targets: Tensor, kth: int) -> P:
+        """Return predictions between the kth least and the kth greatest of all rows."""
+
+    @abstractmethod
+    def calibration(
+        self, plan: Plan, predictive: P, targets: Tensor, *, rng: torch.Generator
+    ) -> Any:
+        """Return how stated and observed frequencies agree, as results keep it under `shown_as`.
+
+        None where rows are too few to tell by; there is at least one.
+        """
+
+    @abstractmethod
+    def verdict(self, plan: Plan, shown: Any, num_rows: int, nothing: str) -> tuple[bool, str]:
+        """Return whether calibration can be judged, and what may be said about it.
+
+        Args:
+            plan: The study's plan.
+            shown: What `calibration` found.
+            num_rows: Rows that were scored.
+            nothing: The begin of a sentence that says that nothing was found.
+        """
+
+    def risks(
+        self, plan: Plan, predictive: P, targets: Tensor, *, rng: torch.Generator
+    ) -> tuple[ClassRisk, ...]:
+        """Return how well the risks of classes are stated."""
+        del plan, predictive, targets, rng
+        return ()
+
+    def class_shares(self, plan: Plan, targets: Tensor) -> tuple[float, ...]:
+        """Return the share of rows of each class."""
+        del plan, targets
+        return ()
+
+    # Groups of rows
+
+    def events(self, plan: Plan, targets: Tensor) -> Tensor | None:
+        """Return whether the event came, as 0 and 1, (N,); None where the plan has no event."""
+        del plan, targets
+        return None
+
+    def event_risks(self, plan: Plan, predictive: P, targets: Tensor) -> Risks | None:
+        """Return the stated risks of the one event; None where risks are not of one class."""
+        del plan, predictive, targets
+        return None
+
+    def expected_events(self, predictive: P, targets: Tensor) -> float | None:
+        """Return how many events predictions expect in the time that rows were seen."""
+        del predictive, targets
+        return None
+
+    # Promised coverage
+
+    def strangeness(self, predictive: P, targets: Tensor) -> Tensor:
+        """Return how strange each target is to the predictions, (N,), where `grid` has edges."""
+        raise NotImplementedError
+
+    def promised(self, plan: Plan, predictive: P, bound: float) -> dict[str, list[str] | Tensor]:
+        """Return columns with what is no stranger than a bound."""
+        raise NotImplementedError
+
+    def promised_size(self, plan: Plan, predictive: P, bound: float) -> Tensor:
+        """Return how much is no stranger than a bound, (N,)."""
+        raise NotImplementedError
+
+    def own_bound(self, level: float) -> float | None:
+        """Return how strange the ends of the model's own interval are; None without intervals."""
+        del level
+        return None
+
     # What screening compares
 
     @abstractmethod
@@ -211,6 +313,9 @@ MOST_MEAN = 3.0
 """In standard deviations of the target: the same for one far prediction."""
 
 
+TAILS = (0.025, 0.975)
+"""Of an interval of 95%."""
+
 MIN_OF_CLASS = 10
 """Rows of a class, or with the event, below which a site's model hardly learns it."""
 
@@ -219,6 +324,12 @@ NUM_MEMBERS = 3
 
 PRIOR_STD = 1.5
 """Of a shift of a class's or a hazard's log odds, in nats."""
+
+
+def within(columns: Tensor, kth: int) -> Tensor:
+    """Clip each column to lie between its kth least and its kth greatest value."""
+    ordered = columns.sort(dim=0).values
+    return columns.clamp(ordered[kth - 1], ordered[-kth])
 
 
 class SharesTask(Task[P]):

@@ -17,9 +17,20 @@ from torch import Tensor, nn
 
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Hazards
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Survival, at_risk, require_times
-from predbayes.predictive.survival import FEWEST_AT_RISK
+from predbayes.predictive.measures import mean_estimate
+from predbayes.predictive.survival import (
+    FEWEST_AT_RISK,
+    FEWEST_EVENTS,
+    brier_by_time,
+    kaplan_meier,
+    num_supported,
+    risk_gap_rows,
+    risk_groups,
+)
 from predbayes_study.plan.schema import Finite, Plan
+from predbayes_study.result.schema import Curves, RiskGroup
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tasks.hazards import HazardLearner
@@ -31,6 +42,7 @@ from predbayes_study.tasks.task import (
     Array,
     Faults,
     SharesTask,
+    within,
 )
 
 MIN_EVENTS = 5
@@ -40,6 +52,8 @@ _NOT_SEEN = (
     "Hardly a held-out row was seen to the horizon, so nothing is said of the risks at it, and "
     "models are compared by NLL alone."
 )
+_THIRDS = ("lowest third", "middle third", "highest third")
+_LEVEL = 0.95
 _MAX_LISTED = 8
 _AT_ONCE = 1e-6  # of an interval: a time of 0 has a sign as well
 _MOST_IN_FIRST = 0.9  # of times, within the first interval
@@ -67,6 +81,9 @@ class Times(SharesTask[Survival]):
 
     family = Survival
     outputs = ("survival", "median")
+    shown_as = "curves"
+    of_groups = ("c_index", "risk_gap")  # the NLL differs with how long rows were seen
+    compares_sums = False  # they do not part the model's faults from how long rows were seen
     has_trend = False  # a trend of times is none of what was censored
 
     def in_words(self, plan: Plan) -> str:
@@ -189,6 +206,92 @@ class Times(SharesTask[Survival]):
         """Return that risks at the horizon are not known."""
         return "" if "risk_gap" in names else _NOT_SEEN
 
+    def worst(self, predictive: Survival) -> Tensor:
+        """Return an event in the least probable interval, or none in any."""
+        place = predictive.log_moments().argmin(1)
+        last = predictive.log_odds.shape[1]
+        return torch.where(place < last, place + 1.0, -float(last))
+
+    def clipped(self, predictive: Survival, targets: Tensor, kth: int) -> Survival:
+        """Clip the hazards of each interval, whose odds are bounded."""
+        del targets
+        most = math.log(100 * (predictive.log_odds.shape[1] + 1))
+        return Survival(within(predictive.log_odds.clamp(-most, most), kth))
+
+    def calibration(
+        self, plan: Plan, predictive: Survival, targets: Tensor, *, rng: torch.Generator
+    ) -> Curves | None:
+        """Compare predicted with observed curves; None where rows are too few for thirds.
+
+        Rows are dealt into thirds by the risk that was stated for them. The mean of a third's
+        predicted curves should be what Kaplan and Meier find in it, at the end of every interval;
+        at the horizon this is calibration in groups of risk. A look at three groups finds something
+        by chance alone more often than one: a group *fits* unless its stated risk is outside an
+        interval of 1 - 0.05 / 3. Observed figures end where too few rows were seen. The Brier score
+        over time is told beside that of the curve of all rows together, which knows no column.
+        """
+        del rng
+        if len(targets) < len(_THIRDS):
+            return None
+        num = predictive.log_odds.shape[1]
+        seen = num_supported(targets, num)
+        ends = torch.arange(1, num + 1, dtype=torch.float64)
+        everybody = kaplan_meier(targets).at(ends)
+        # As hazards, so that it is scored as any prediction is.
+        shares = torch.cat([torch.ones(1), everybody]).double()
+        marginal = Survival.from_moments(torch.cat([-shares.diff(), shares[-1:]])[None])
+        plain = brier_by_time(marginal[torch.zeros(len(targets)).long()], targets).mean(0)
+        scores = brier_by_time(predictive, targets)
+        return Curves(
+            times=plan.target.times,
+            gap=mean_estimate(risk_gap_rows(predictive, targets)) if seen == num else None,
+            brier=tuple(mean_estimate(scores[:, j]) for j in range(seen)),
+            brier_of_all=tuple(plain[:seen].tolist()),
+            groups=tuple(
+                _group(name, predictive[rows], targets[rows], ends)
+                for name, rows in zip(_THIRDS, risk_groups(predictive, len(_THIRDS)), strict=True)
+            ),
+            unsure=_unsure(predictive, targets)
+            if seen == num
+            else f"hardly a scored row was seen to the horizon of {horizon_of(plan)}",
+        )
+
+    def verdict(self, plan: Plan, shown: Curves, num_rows: int, nothing: str) -> tuple[bool, str]:
+        """Judge by the risk at the horizon; not where few rows were seen so long, or had events."""
+        gap = shown.gap
+        if shown.unsure or gap is None:
+            return False, f"Calibration cannot be judged: {shown.unsure}."
+        words = (
+            f"by {horizon_of(plan)} the observed risk less the stated one is "
+            f"{100 * gap.value:+.1f} points (95 % interval {100 * gap.low:+.1f} to "
+            f"{100 * gap.high:+.1f})"
+        )
+        off = [group.name for group in shown.groups if not group.fits]
+        if gap.low <= 0 <= gap.high and not off:
+            return True, (
+                f"{nothing.rstrip(',')} on {num_rows:,} scored rows: {words}, and the observed "
+                "risk of each third of the rows is what was stated, as far as chance allows."
+            )
+        of_groups = f"{' and the '.join(off)} of the risks"
+        where = f"; it is not what was stated in the {of_groups}" if off else ""
+        return True, f"The risks are not quite right: on {num_rows:,} scored rows {words}{where}."
+
+    def events(self, plan: Plan, targets: Tensor) -> Tensor:
+        """Return which rows are not censored."""
+        del plan
+        return (targets > 0).long()
+
+    def expected_events(self, predictive: Survival, targets: Tensor) -> float:
+        """Return the sum of cumulative hazards over the time that rows were seen.
+
+        The number of events less it is a martingale, whatever rows were seen for, and its variance
+        that sum as well. Within an interval the rate is taken as constant.
+        """
+        rates = nn.functional.softplus(predictive.log_odds.double())  # -log(1 - hazard)
+        times = targets.abs().double()[:, None]
+        seen = (times - torch.arange(rates.shape[1])).clamp(0, 1)
+        return float((rates * seen).sum())
+
     def log_shares(self, predictive: Survival) -> Tensor:
         """Return log-probabilities of an event in each interval, and of none."""
         return Survival(predictive.log_odds.double()).log_moments()
@@ -250,6 +353,38 @@ def _follow_up(plan: Plan, times: Tensor) -> Iterator[Finding]:
             "intervals may have nobody at risk: there this site's model only repeats the hazards "
             "of the intervals before, and no figure at the horizon will be told of its rows"
         )
+
+
+def _unsure(predictive: Survival, targets: Tensor) -> str:
+    stated = float((1 - predictive.curve()[:, -1].double()).sum())
+    num_events = int((targets > 0).sum())
+    if max(num_events, stated) >= FEWEST_EVENTS:
+        return ""
+    return (
+        f"{num_events} scored rows have the event, and about {stated:.0f} should by the risks; "
+        f"fewer than {FEWEST_EVENTS} say little"
+    )
+
+
+def _group(name: str, predictive: Survival, targets: Tensor, ends: Tensor) -> RiskGroup:
+    observed = kaplan_meier(targets)
+    (low, high), stated = observed.interval(ends, _LEVEL), predictive.curve().double().mean(0)
+    seen = num_supported(targets, len(ends))
+    last = max(seen - 1, 0)
+    wide = observed.interval(ends[last : last + 1], 1 - (1 - _LEVEL) / len(_THIRDS))
+    return RiskGroup(
+        name=name,
+        num_rows=len(targets),
+        stated=tuple(stated.tolist()),
+        observed=tuple(
+            Estimate(value, least, most)
+            for value, least, most in zip(
+                *(figures[:seen].tolist() for figures in (observed.at(ends), low, high)),
+                strict=True,
+            )
+        ),
+        fits=not seen or bool(wide[0] <= stated[last] <= wide[1]),
+    )
 
 
 def fit_hazard_shift(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from predbayes.errors import UploadError
 from predbayes.predictive.families import Categorical
@@ -20,9 +21,10 @@ from predbayes.predictive.metrics import (
 from predbayes_study.payloads.details import BinSums, Evaluation
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import Bin
-from predbayes_study.result.scoring import counted_bin
 from predbayes_study.result.statistics.disclosure import FEWEST_COUNTED, SLACK, Cells, rounded
 from predbayes_study.result.statistics.statistic import HeldOutRows
+from predbayes_study.tasks import task_of
+from predbayes_study.tasks.classes import counted_bin
 
 
 class ConfidenceBins:
@@ -33,9 +35,9 @@ class ConfidenceBins:
 
     def make(self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]) -> BinSums | None:
         """Count rows of several classes; None where a bin has few."""
-        if not isinstance(rows.predictive, Categorical) or rows.plan.num_outputs == 2:
+        if not task_of(rows.plan).by_class or rows.plan.num_outputs == 2:
             return None
-        sums = reliability(rows.predictive, rows.targets, DIAGRAM_BINS)
+        sums = reliability(cast("Categorical", rows.predictive), rows.targets, DIAGRAM_BINS)
         least = rows.plan.rules.min_cell
         if len(rows.targets) < FEWEST_COUNTED or any(0 < n < least for n in sums.count):
             return None
@@ -47,14 +49,14 @@ class ConfidenceBins:
 
     def cells(self, rows: HeldOutRows, sent: BinSums) -> list[Cells]:
         """Return hits by confidence."""
-        assert isinstance(rows.predictive, Categorical)
-        hits = hit_rows(rows.predictive, rows.targets).long()
-        return [Cells(hits + 2 * bin_of(confidences(rows.predictive), DIAGRAM_BINS))]
+        predictive = cast("Categorical", rows.predictive)
+        hits = hit_rows(predictive, rows.targets).long()
+        return [Cells(hits + 2 * bin_of(confidences(predictive), DIAGRAM_BINS))]
 
     def check(self, plan: Plan, sent: BinSums, beside: Evaluation, num_rows: int) -> None:
         """Refuse small or impossible bins."""
         sizes = {len(sent.rows), len(sent.hits), len(sent.confidence)}
-        if not plan.classification or sizes != {DIAGRAM_BINS}:
+        if not task_of(plan).by_class or sizes != {DIAGRAM_BINS}:
             raise UploadError("its reliability bins are not those of the plan")
         if num_rows < FEWEST_COUNTED:
             raise UploadError(f"its reliability bins are of fewer rows than {FEWEST_COUNTED}")

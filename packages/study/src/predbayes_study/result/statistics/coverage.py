@@ -10,28 +10,22 @@ bin of risk around 1/2.
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from torch import Tensor
 
 from predbayes.errors import DataError, UploadError
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
+from predbayes.predictive.families import Predictive
 from predbayes_study.payloads.details import Evaluation, ScoreCounts
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.conformal import (
-    CLASS_GRID,
-    NUMBER_GRID,
     ScoreBins,
-    promised_sets,
-    score_rows,
 )
 from predbayes_study.result.schema import Coverage, ScoreSums
 from predbayes_study.result.statistics.disclosure import Cells, Edges
 from predbayes_study.result.statistics.statistic import HeldOutRows
-from predbayes_study.tasks.numbers import untransform
+from predbayes_study.tasks import task_of
 
 LEVELS = (0.8, 0.9, 0.95)
 """Coverages that a report shows."""
@@ -47,11 +41,11 @@ class CountsOfScores:
         self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]
     ) -> ScoreCounts | None:
         """Count the scores of predictions as they are, not clipped."""
-        if isinstance(rows.unclipped, Survival):
+        plan, task, rules = rows.plan, task_of(rows.plan), list[Edges]()
+        grid, least = task.grid, plan.rules.min_cell
+        if not grid:
             return None
-        plan, grid, rules = rows.plan, _grid(rows.plan), list[Edges]()
-        least = plan.rules.min_cell
-        scores = score_rows(cast("Categorical | Gaussian", rows.unclipped), rows.targets)
+        scores = task.strangeness(rows.unclipped, rows.targets)
         if least > 1:  # otherwise every row may be told of
             rules = [Edges(scores, cells, least) for cells in told]
             if plan.num_outputs == 2 and beside.risks and 0.5 not in beside.risks[0].edges:
@@ -70,9 +64,10 @@ class CountsOfScores:
 
     def check(self, plan: Plan, sent: ScoreCounts, beside: Evaluation, num_rows: int) -> None:
         """Refuse other edges than the plan allows, and small counts."""
-        if plan.survival or len(sent.counts) != len(sent.edges) + 1:
+        grid = set(task_of(plan).grid)
+        if not grid or len(sent.counts) != len(sent.edges) + 1:
             raise UploadError("its counts of scores are not those of the plan")
-        if list(sent.edges) != sorted(set(sent.edges)) or not {*sent.edges} <= {*_grid(plan)}:
+        if list(sent.edges) != sorted(set(sent.edges)) or not grid >= set(sent.edges):
             raise UploadError("its bins of scores have other edges than the plan allows")
         if min(sent.counts) < plan.rules.min_cell:
             raise UploadError(f"a bin of scores has fewer than {plan.rules.min_cell} rows")
@@ -93,34 +88,23 @@ def add_counts(several: Iterable[ScoreCounts | None]) -> ScoreSums | None:
     return ScoreSums(num_sites=len(counted), edges=bins.edges, counts=bins.counts)
 
 
-def _grid(plan: Plan) -> tuple[float, ...]:
-    return CLASS_GRID if plan.classification else NUMBER_GRID
-
-
 def coverages(plan: Plan, predictive: Predictive, sums: ScoreSums | None) -> tuple[Coverage, ...]:
     """Return what sets or intervals of promised coverage are like on the reference rows."""
     if sums is None or not len(predictive):  # sizes are means over reference rows
         return ()
-    bins, found = ScoreBins(sums.edges, sums.counts), []
+    task, bins, found = task_of(plan), ScoreBins(sums.edges, sums.counts), []
     for level in LEVELS:
         bound, size, covered = bins.bound(level), None, None
-        if math.isfinite(bound) and isinstance(predictive, Categorical):
-            size = promised_sets(predictive, bound).sum(1)
-        elif math.isfinite(bound):
-            low, high = _ends(plan, cast("Gaussian", predictive), bound)
-            size = high - low
-        if not plan.classification:
-            inside = bins.below(statistics.NormalDist().inv_cdf((1 + level) / 2))
+        if math.isfinite(bound):
+            size = task.promised_size(plan, predictive, bound)
+        own_bound = task.own_bound(level)
+        if own_bound is not None:
+            inside = bins.below(own_bound)
             covered = inside[0] / bins.num_rows, inside[1] / bins.num_rows
         # Four digits are the same on every machine.
         mean = None if size is None else float(f"{float(size.double().mean()):.4g}")
         found.append(Coverage(level=level, size=mean, credible_covered=covered))
     return tuple(found)
-
-
-def _ends(plan: Plan, predictive: Gaussian, bound: float) -> tuple[Tensor, Tensor]:
-    mean, reach = predictive.mean.double(), bound * predictive.var.double().sqrt()
-    return untransform(plan, mean - reach), untransform(plan, mean + reach)
 
 
 def promised(
@@ -138,7 +122,7 @@ def promised(
     """
     if not 0 < level < 1:
         raise DataError(f"--coverage must be between 0 and 1, not {level:g}")
-    if plan.survival:
+    if not task_of(plan).grid:
         raise DataError("--coverage: nothing is promised of times to an event")
     if sums is None:
         raise DataError(
@@ -152,10 +136,4 @@ def promised(
             f"--coverage {level:g}: the {bins.num_rows:,} rows that sites counted promise at most "
             f"{math.floor(1000 * bins.most) / 1000:g}"
         )
-    if isinstance(predictive, Categorical):
-        names = plan.target.classes or ()
-        sets = promised_sets(predictive, bound).tolist()
-        return {"set": [" | ".join(n for n, is_in in zip(names, row, strict=True) if is_in)
-                        for row in sets]}  # fmt: skip
-    low, high = _ends(plan, cast("Gaussian", predictive), bound)
-    return {"lower": low, "upper": high}
+    return task_of(plan).promised(plan, predictive, bound)

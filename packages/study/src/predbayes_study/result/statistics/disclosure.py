@@ -37,8 +37,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
+from predbayes.predictive.families import Predictive
 from predbayes_study.plan.schema import Plan
+from predbayes_study.tasks import task_of
 
 FEWEST_ROWS = 30
 """Held-out rows of an evaluation, whatever the plan says; fewer can be told apart by their sums."""
@@ -78,24 +79,8 @@ def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
     five of their standard deviations, which no plan can choose.
     """
     kth = max(1, min(max(_FEWEST_ALIKE, plan.rules.min_cell), len(predictive) // 6))
-    if isinstance(predictive, Categorical):
-        least = -math.log(100 * predictive.log_probs.shape[1])
-        ordered, places = predictive.log_probs.sort(dim=1, descending=True, stable=True)
-        clipped = _clipped(ordered.clamp_min(least), kth)
-        return Categorical(torch.empty_like(clipped).scatter(1, places, clipped).log_softmax(1))
-    if isinstance(predictive, Survival):
-        most = math.log(100 * (predictive.log_odds.shape[1] + 1))
-        return Survival(_clipped(predictive.log_odds.clamp(-most, most), kth))
-    assert isinstance(predictive, Gaussian)
-    centre, reach = float(targets.double().mean()), _FARTHEST * float(targets.double().std())
-    means = predictive.mean.clamp(centre - reach, centre + reach)
-    return Gaussian(_clipped(means, kth), _clipped(predictive.var, kth))
-
-
-def _clipped(columns: Tensor, kth: int) -> Tensor:
-    """Each column between its k-th least and its k-th greatest value."""
-    ordered = columns.sort(dim=0).values
-    return columns.clamp(ordered[kth - 1], ordered[-kth])
+    clipped: Predictive = task_of(plan).clipped(predictive, targets, kth)
+    return clipped
 
 
 class Cells(NamedTuple):

@@ -12,9 +12,8 @@ import torch
 
 from predbayes.errors import UploadError
 from predbayes.predictive.estimate import share
-from predbayes.predictive.families import Categorical
 from predbayes.predictive.measures import MEASURES
-from predbayes.predictive.risk import Risks, observed_expected
+from predbayes.predictive.risk import observed_expected
 from predbayes_study.payloads.details import Evaluation, GroupSums
 from predbayes_study.plan.grouping import ELSEWHERE
 from predbayes_study.plan.schema import Plan
@@ -23,6 +22,7 @@ from predbayes_study.result.schema import GroupScores
 from predbayes_study.result.statistics.disclosure import FEWEST_COUNTED, ROUNDING, Cells, rounded
 from predbayes_study.result.statistics.means import estimate_of, is_possible, is_rounded, sums_of
 from predbayes_study.result.statistics.statistic import HeldOutRows
+from predbayes_study.tasks import task_of
 
 _NLL = MEASURES["nll"]
 
@@ -101,12 +101,11 @@ class GroupCounts:
 
 def _sums(rows: HeldOutRows, column: str, name: str, members: torch.Tensor) -> GroupSums:
     num_rows = len(members)
-    if len(rows.plan.event_indices) != 1:
+    plan, predictive = rows.plan, rows.predictive[members]
+    risks = task_of(plan).event_risks(plan, predictive, rows.targets[members])
+    if risks is None:
         nll = sums_of(_NLL, rows.values["nll"][members])
         return GroupSums(column=column, name=name, rows=num_rows, nll=nll)
-    predictive = rows.predictive[members]
-    assert isinstance(predictive, Categorical)
-    risks = Risks.of(predictive, rows.targets[members], rows.plan.event_indices[0])
     return GroupSums(
         column=column,
         name=name,

@@ -25,6 +25,7 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.result.scoring import measures_of
 from predbayes_study.result.statistics.disclosure import DIGITS, SLACK, Cells, rounded
 from predbayes_study.result.statistics.statistic import HeldOutRows
+from predbayes_study.tasks import task_of
 
 _EXACT = 1e-9  # relative error of a computer's arithmetic
 
@@ -94,7 +95,7 @@ def is_possible(plan: Plan, measure: Measure, sums: Sums, num_rows: int) -> bool
         return total == int(total) and 0 <= total <= num_rows and squares in (None, total)
     if squares is None:
         return False
-    least, most = measure.of(classes=plan.classification).bounds
+    least, most = task_of(plan).measure(measure.name).bounds
     if not least <= total / num_rows <= most * (1 + SLACK):
         return False
     # Of values that are not negative none is above their sum; no sum over sites is infinite.
@@ -106,7 +107,7 @@ def is_possible(plan: Plan, measure: Measure, sums: Sums, num_rows: int) -> bool
 
 def estimate_of(several: Sequence[Sums], plan: Plan, name: str, num_rows: int) -> Estimate:
     """Return a measure and its interval from sums over the rows of several sites."""
-    measure = MEASURES[name].of(classes=plan.classification)
+    measure = task_of(plan).measure(name)
     total = math.fsum(sums.total for sums in several)
     if measure.is_share:
         return share(total, num_rows)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 
@@ -25,7 +26,6 @@ from predbayes_study.payloads.details import Evaluation, RiskSums, Weighted
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.riskbins import GRID, RiskBins
 from predbayes_study.result.schema import AtThreshold, Bin, ClassRisk
-from predbayes_study.result.scoring import counted_bin
 from predbayes_study.result.statistics.disclosure import (
     DIGITS,
     FEWEST_COUNTED,
@@ -34,6 +34,7 @@ from predbayes_study.result.statistics.disclosure import (
     rounded,
 )
 from predbayes_study.result.statistics.statistic import HeldOutRows
+from predbayes_study.tasks.classes import counted_bin
 
 _DECIMALS = 2  # of a slope
 _MOST_CLASSES = 20
@@ -51,9 +52,9 @@ class RiskCounts:
 
     def make(self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]) -> Counted | None:
         """Count each class; None where a site has too few rows of some kind."""
-        plan, predictive = rows.plan, rows.predictive
+        plan, predictive = rows.plan, cast("Categorical", rows.predictive)
         few = len(rows.targets) < FEWEST_COUNTED or len(plan.event_indices) > _MOST_CLASSES
-        if not isinstance(predictive, Categorical) or few:
+        if not plan.event_indices or few:
             return None
         found = []
         for index in plan.event_indices:
@@ -75,10 +76,10 @@ class RiskCounts:
 
     def cells(self, rows: HeldOutRows, sent: Counted) -> list[Cells]:
         """Return events by bin, for each class."""
-        assert isinstance(rows.predictive, Categorical)
+        predictive = cast("Categorical", rows.predictive)
         found = []
         for index, one in zip(rows.plan.event_indices, sent, strict=True):
-            risks = Risks.of(rows.predictive, rows.targets, index)
+            risks = Risks.of(predictive, rows.targets, index)
             edges = torch.tensor(one.edges, dtype=torch.float64)
             place = torch.bucketize(risks.risk, edges, right=True)
             found.append(Cells(2 * place + risks.event.long(), by_score=True))
