@@ -5,10 +5,9 @@ It is `[policy]` in `site.toml`, or a file of its own for all studies of an inst
 two, both hold: the stricter of them decides. Without any, `Policy` has defaults, which bound what a
 plan may ask of the site's computer and change nothing else.
 
-`RULES` has a row for each key that can forbid something: the key, a test, and what to say. Every
-command and a Flower node ask them by `SitePolicy.require`, with as much as they know: a plan, rows,
-an audit, or what would leave. Other keys are answered by properties, because they forbid nothing by
-themselves: `release`, `max_hours`, and `min_cell` where counts are shown. Two are tested where
+`RULES` has a rule for each key that can forbid something; extras add rules for their sections.
+Every command and a Flower node ask them by `SitePolicy.require`, with as much as they know: a plan,
+rows, an audit, or what would leave. Properties answer other keys, which forbid nothing alone: `release`, `max_hours`, and `min_cell` where counts are shown. Two are tested where
 their figures are: `max_near` in `study.site.overlap`, the total of `max_epsilon` in
 `study.site.budget`.
 
@@ -19,18 +18,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING
 
 from predbayes.errors import PlanError
-from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO
 from predbayes_study.plan.schema import Plan, decode, read_text
 from predbayes_study.plan.software import software_problem
+from predbayes_study.rules import Rule
 from predbayes_study.tables.problem import least_cell
-from predbayes_study.tables.sitefile import SITE_FILE, Leaving, Policy, SiteFile
+from predbayes_study.tables.sitefile import SITE_FILE, Policy, SiteFile
 
 if TYPE_CHECKING:  # a Flower node reads policies without torch
     from predbayes_study.extras.audit.leakage import AttackResult
@@ -98,90 +97,110 @@ class Asked:
         return 0.5 if self.outcome is None else self.outcome.reference.auc
 
 
-class Rule(NamedTuple):
-    """One line of the table: a key, what it forbids, and what to say then."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the rules of a policy are asked."""
 
-    key: str
-    forbids: Callable[[Policy, Asked], bool]
-    message: str  # with the plan as `plan`, and what is asked as `asked`
+    policy: Policy
+    asked: Asked
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, where one is known."""
+        return self.asked.plan
 
 
-def _leaves(kind: str) -> Callable[[Policy, Asked], bool]:
-    return lambda policy, asked: kind in asked.leaving and kind not in policy.kinds
+def _forbidden_kinds(case: Case) -> Iterator[str]:
+    yield from (kind for kind in case.asked.leaving if not _may_leave(case.policy, kind))
+
+
+def _may_leave(policy: Policy, kind: str) -> bool:
+    return policy.kinds is None or kind in policy.kinds
+
+
+def _small_cells(case: Case) -> Iterator[int]:
+    if case.plan is not None and case.plan.rules.min_cell < case.policy.min_cell:
+        yield case.plan.rules.min_cell
+
+
+def _other_software(case: Case) -> Iterator[str]:
+    if case.policy.software == "refuse" and case.plan is not None:
+        yield from filter(None, [software_problem(case.plan)])
+
+
+def _too_long(case: Case) -> Iterator[str]:
+    if case.plan is not None:
+        from predbayes_study.plan.sizes import step_problems
+
+        yield from step_problems(case.plan, case.asked.learner or "network", case.asked.num_rows)
+
+
+def _unaudited(case: Case) -> bool:
+    asked = case.asked
+    needs = case.policy.max_membership_auc is not None and asked.is_audited
+    return needs and not (asked.outcome is not None and asked.outcome.sound)
 
 
 RULES = (
-    *(Rule("kinds", _leaves(kind), f"{kind} would leave") for kind in get_args(Leaving)),
-    Rule(
-        "min_cell",
-        lambda policy, asked: (
-            asked.plan is not None and asked.plan.rules.min_cell < policy.min_cell
-        ),
-        "rules.min_cell of the plan is {plan.rules.min_cell}",
-    ),
-    Rule(
+    Rule[Case]("kinds", "error", _forbidden_kinds, "{found} would leave"),
+    Rule[Case]("min_cell", "error", _small_cells, "rules.min_cell of the plan is {found}"),
+    Rule[Case](
         "min_evaluated",
-        lambda policy, asked: (
-            asked.num_evaluated is not None and asked.num_evaluated < policy.min_evaluated
+        "error",
+        lambda case: (
+            case.asked.num_evaluated is not None
+            and case.asked.num_evaluated < case.policy.min_evaluated
         ),
-        "the evaluation has {asked.num_evaluated:,} rows",
+        "the evaluation has {asked.asked.num_evaluated:,} rows",
     ),
-    Rule(
+    Rule[Case](
         "learners",
-        lambda policy, asked: (
-            bool(policy.learners and asked.fitted) and not asked.fitted & {*policy.learners}
+        "error",
+        lambda case: (
+            bool(case.policy.learners and case.asked.fitted)
+            and not case.asked.fitted & {*case.policy.learners}
         ),
-        "the learner is {asked.learner!r}",
+        "the learner is {asked.asked.learner!r}",
     ),
-    Rule(
+    Rule[Case](
         "max_epsilon",
-        lambda policy, asked: (
-            policy.max_epsilon is not None and asked.plan is not None and asked.plan.promise is None
+        "error",
+        lambda case: (
+            case.policy.max_epsilon is not None
+            and case.plan is not None
+            and case.plan.promise is None
         ),
         "the plan promises no differential privacy, in [privacy]",
     ),
-    Rule(
+    Rule[Case](
         "max_membership_auc",
-        lambda policy, asked: policy.max_membership_auc is not None and "moments" in asked.leaving,
-        "sums of moments cannot be audited",
-    ),
-    Rule(
-        "max_membership_auc",
-        lambda policy, asked: (
-            policy.max_membership_auc is not None
-            and asked.is_audited
-            and not (asked.outcome is not None and asked.outcome.sound)
-        ),
+        "error",
+        _unaudited,
         "there is no audit of these rows with this learner: predbayes site audit KIT DATA "
         "--out DIR",
     ),
-    Rule(
+    Rule[Case](
         "max_membership_auc",
-        lambda policy, asked: (
-            policy.max_membership_auc is not None
-            and asked.is_audited
-            and asked.auc > policy.max_membership_auc
+        "error",
+        lambda case: (
+            case.policy.max_membership_auc is not None
+            and case.asked.is_audited
+            and case.asked.auc > case.policy.max_membership_auc
         ),
-        "the audit found an AUC of {asked.auc:.3f}; a linear learner, more rows or no gate may "
-        "lower it",
+        "the audit found an AUC of {asked.asked.auc:.3f}; a linear learner, more rows or no gate "
+        "may lower it",
     ),
-    Rule(
-        "software",
-        lambda policy, asked: (
-            policy.software == "refuse"
-            and asked.plan is not None
-            and bool(software_problem(asked.plan))
-        ),
-        "{software}",
-    ),
-    Rule(
+    Rule[Case]("software", "error", _other_software),
+    Rule[Case](
         "max_memory",
-        lambda policy, asked: asked.gigabytes > policy.max_memory,
-        "model and upload of the plan, with learner.max_samples = {plan.learner.max_samples:,}, "
-        "need {asked.gigabytes:,.0f} GB",
+        "error",
+        lambda case: case.asked.gigabytes > case.policy.max_memory,
+        "model and upload of the plan, with learner.max_samples = "
+        "{asked.plan.learner.max_samples:,}, need {asked.asked.gigabytes:,.0f} GB",
     ),
+    Rule[Case]("learner", "error", _too_long),  # which no policy can allow
 )
-"""Every rule of a policy."""
+"""What is forbidden; a rule whose key is none of a policy holds whatever policies say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,47 +235,29 @@ class SitePolicy:
 
     def problems(self, asked: Asked) -> list[str]:
         """Say what of a plan, or of what would leave, is forbidden, one line each."""
-        return [*self._forbidden(asked), *self._forbidden_by_all(asked)]
+        added = () if asked.plan is None else asked.plan.rules_of("policy")
+        found: dict[str, None] = {}  # what no policy can allow is said once
+        for rule in (*RULES, *added):
+            for where, policy in self.holding:
+                for text in rule.texts(Case(policy, asked)):
+                    found[text + _against(rule.key, where, policy)] = None
+        if asked.plan is not None and asked.learner == AUTO and not self.learners(asked.plan):
+            lists = [{*policy.learners} for _, policy in self.holding if policy.learners]
+            if all(asked.fitted & names for names in lists):  # or each of them has said so
+                found[
+                    f"learner {AUTO!r} may be none of {list(asked.plan.tried)}, because learners "
+                    f"of {' and '.join(where for where, _ in self.holding)} have none in common"
+                ] = None
+        return list(found)
 
     def require(self, asked: Asked) -> None:
         """Refuse what is forbidden."""
         if found := self.problems(asked):
             raise PlanError(f"the site's policy forbids it: {'; '.join(found)}")
 
-    def _forbidden(self, asked: Asked) -> Iterator[str]:
-        plan = asked.plan
-        for where, policy in self.holding:
-            for rule in RULES:
-                if rule.forbids(policy, asked):
-                    problem = "" if plan is None else software_problem(plan)
-                    text = rule.message.format(plan=plan, asked=asked, software=problem)
-                    value = getattr(policy, rule.key)
-                    told = [*value] if isinstance(value, tuple) else value
-                    yield f"{text}, against {rule.key} = {told!r} of {where}"
-
-    def _forbidden_by_all(self, asked: Asked) -> Iterator[str]:
-        """Say what the policies forbid together, or predbayes itself, which none can allow."""
-        plan = asked.plan
-        if plan is None:
-            return
-        from predbayes_study.plan.sizes import step_problems
-
-        lists = [{*policy.learners} for _, policy in self.holding if policy.learners]
-        each = all(asked.fitted & names for names in lists)
-        if asked.learner == AUTO and each and not self.learners(plan):
-            yield (
-                f"learner {AUTO!r} may be none of {list(plan.tried)}, because learners of "
-                f"{' and '.join(where for where, _ in self.holding)} have none in common"
-            )
-        if "moments" in asked.leaving and plan.moments is not None:
-            rows = plan.moments.rows_per_feature
-            if rows < ENOUGH_ROWS:
-                yield f"moments.rows_per_feature = {rows} of the plan is below {ENOUGH_ROWS}"
-        yield from step_problems(plan, asked.learner or "network", asked.num_rows)
-
-    def allows(self, kind: Leaving) -> bool:
+    def allows(self, kind: str) -> bool:
         """Return whether all policies let something of a kind leave."""
-        return all(kind in policy.kinds for _, policy in self.holding)
+        return all(_may_leave(policy, kind) for _, policy in self.holding)
 
     def least_cell(self, plan: Plan) -> int:
         """Return the least count about rows that may be told to others."""
@@ -278,6 +279,14 @@ class SitePolicy:
 
 
 NO_POLICY = SitePolicy()
+
+
+def _against(key: str, where: str, policy: Policy) -> str:
+    """The policy's key with its value, and the policy's file; empty for none of its keys."""
+    if key not in Policy.model_fields:
+        return ""
+    value = getattr(policy, key)
+    return f", against {key} = {[*value] if isinstance(value, tuple) else value!r} of {where}"
 
 
 def _read(path: Path) -> tuple[str, Policy]:

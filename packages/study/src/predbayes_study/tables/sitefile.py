@@ -31,7 +31,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -136,13 +136,10 @@ class SiteColumn(Section):
         return self
 
 
-Leaving = Literal["predictions", "gate", "moments", "evaluation", "survey"]
-
-
 class Policy(Section):
     """Floors that no plan can lower; see `study.site.policy`."""
 
-    kinds: Annotated[tuple[Leaving, ...], Field(strict=False)] = get_args(Leaving)  # that may leave
+    kinds: Names | None = None  # that may leave; None: all
     release: Literal["automatic", "manual"] = "automatic"  # manual: plan and upload need approval
     min_cell: Annotated[int, Field(gt=0)] = 1  # least `rules.min_cell`
     min_evaluated: Annotated[int, Field(gt=0)] = 1  # rows of an evaluation

@@ -7,5 +7,5 @@ from predbayes_study.extra import Extra
 extra = Extra(
     "predbayes_study.extras.moments",
     sections={"moments": "section:Moments"},
-    rules={"review": "rules:REVIEW"},
+    rules={"review": "rules:REVIEW", "policy": "rules:POLICY"},
 )

@@ -1,4 +1,4 @@
-"""What the review of a plan looks for in `[moments]`."""
+"""What the review of a plan and a site's policy look for in `[moments]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from predbayes_study.extras.moments.section import Moments
 from predbayes_study.kit.review import Review
 from predbayes_study.plan.schema import Number
 from predbayes_study.rules import Rule
+from predbayes_study.site.policy import Case
 
 
 def _asked(review: Review) -> Moments:
@@ -37,6 +38,12 @@ def _unscaled(review: Review) -> Iterator[str]:
         yield ", ".join(bare)
 
 
+def _too_few_rows(case: Case) -> Iterator[int]:
+    asked = None if case.plan is None else case.plan.section(Moments)
+    if asked is not None and asked.rows_per_feature < ENOUGH_ROWS:
+        yield asked.rows_per_feature
+
+
 REVIEW = (
     Rule[Review](
         "moments.rows_per_feature",
@@ -51,5 +58,20 @@ REVIEW = (
         _unscaled,
         "without reference rows write centre and scale of {found} into the plan, about their mean "
         "and standard deviation",
+    ),
+)
+
+POLICY = (
+    Rule[Case](
+        "moments.rows_per_feature",
+        "error",
+        _too_few_rows,
+        f"moments.rows_per_feature = {{found}} of the plan is below {ENOUGH_ROWS}",
+    ),
+    Rule[Case](
+        "max_membership_auc",
+        "error",
+        lambda case: case.policy.max_membership_auc is not None,
+        "sums of moments cannot be audited",
     ),
 )
