@@ -7,9 +7,9 @@ plan may ask of the site's computer and change nothing else.
 
 `RULES` has a rule for each key that can forbid something; extras add rules for their sections.
 Every command and a Flower node ask them by `SitePolicy.require`, with as much as they know: a plan,
-rows, an audit, or what would leave. Properties answer other keys, which forbid nothing alone: `release`, `max_hours`, and `min_cell` where counts are shown. Two are tested where
-their figures are: `max_near` in `study.site.overlap`, the total of `max_epsilon` in
-`study.site.budget`.
+rows, an audit, or what would leave. Properties answer other keys, which forbid nothing alone:
+`release`, `max_hours`, and `min_cell` where counts are shown. Two are tested where their figures
+are: `max_near` in `study.site.overlap`, the total of `max_epsilon` in the extra of privacy.
 
 Each line of a refusal says what is wrong, the policy's key with its value, and the policy's file.
 """
