@@ -31,9 +31,8 @@ from predbayes.summand import fold
 from predbayes_lab.data import registry
 from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.conformal import ScoreBins
 from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
-from predbayes_study.result.statistics.coverage import LEVELS, add_counts
+from predbayes_study.result.statistics.coverage import LEVELS, ScoreBins, add_counts
 from predbayes_study.tasks import task_for
 from predbayes_study.tasks.classes import promised_sets
 

@@ -54,7 +54,7 @@ from predbayes_study.plan.schema import (
 )
 from predbayes_study.plan.text import dump
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.conclude import Heading, conclude
+from predbayes_study.result.conclude import ResultMeta, conclude
 from predbayes_study.result.schema import Scores
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.rows import SiteRows
@@ -169,7 +169,7 @@ def one_seed(table: pd.DataFrame, split: str, seed: int) -> Table:
         labels,
         [accepted(site, upload) for site, upload in uploads.items()],
         lambda one: uploads[one.site],
-        Heading(1, "", ""),
+        ResultMeta(1, "", ""),
     ).result
     alone = [of_scores(site.alone) for site in result.sites]
     return {

@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binomtest
 
 from predbayes.predictive.estimate import wilson
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.risk import AT_THRESHOLD, Decision, Risks, macro
+from predbayes.predictive.risk import Decision, Risks, macro
 from predbayes.seeding import generator
-from predbayes_study.result.riskbins import MOST_BINS, RiskBins
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 oracle = pytest.importorskip("sklearn.metrics")
@@ -145,66 +142,3 @@ def test_wilsons_interval_is_that_of_scipy():
         ends = binomtest(hits, num).proportion_ci(method="wilson")
         found = wilson(hits / num, num)
         assert (found.low, found.high) == NEAR((ends.low, ends.high), abs=1e-12)
-
-
-def parts(seeds, sizes, shift, slope, ties):
-    pairs = zip(seeds, sizes, strict=True)
-    return [draw(seed, size, ties, shift, slope) for seed, size in pairs]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seeds=st.lists(st.integers(0, 10**6), min_size=3, max_size=3),
-    sizes=st.lists(st.integers(30, 500), min_size=3, max_size=3),
-    shift=st.floats(-2.5, 1.5),
-    slope=st.floats(-0.5, 2.0),
-    ties=st.booleans(),
-    min_cell=st.integers(1, 10),
-)
-def test_figures_from_counts_are_within_their_bound(seeds, sizes, shift, slope, ties, min_cell):
-    """Of the rows of three sites, whose bins have edges of their own."""
-    several = parts(seeds, sizes, shift, slope, ties)
-    counted = [(r, RiskBins.count(r, min_cell, THRESHOLDS)) for r in several]
-    counted = [(risks, bins) for risks, bins in counted if bins is not None]
-    if not counted:
-        return
-    rows = Risks(*(torch.cat([getattr(r, n) for r, _ in counted]) for n in ("log_odds", "event")))
-    bins = RiskBins.joined([bins for _, bins in counted])
-    for name in ("auroc", "average_precision", "observed_expected"):
-        assert_near(getattr(rows, name)(), getattr(bins, name)())
-    for threshold in THRESHOLDS:
-        exact = rows.decision(threshold).figures()
-        for name, found in bins.at(threshold).items():
-            assert_near(exact[name], found)
-
-
-def assert_near(exact, found):
-    assert abs(exact.value - found.value) <= found.error + 1e-9
-    assert found.low <= exact.low + 1e-9
-    assert found.high >= exact.high - 1e-9
-
-
-class TestBins:
-    def test_none_has_fewer_events_or_others_than_a_cell_may_have(self):
-        for seed in range(20):
-            bins = RiskBins.count(draw(seed, 300), 7, THRESHOLDS)
-            assert int(bins.events.min()) >= 7
-            assert int(bins.others.min()) >= 7
-            assert len(bins.events) <= MOST_BINS + len(THRESHOLDS)
-            assert bins.num_rows == 300
-
-    def test_too_few_events_are_not_counted(self):
-        risks = Risks(torch.linspace(-2, 2, 50).double(), torch.arange(50) < 4)
-        assert RiskBins.count(risks, 5) is None
-        assert len(RiskBins.count(risks, 4).events) == 1
-
-    def test_a_threshold_with_enough_on_both_sides_is_exact(self):
-        risks = draw(1, 2000)
-        bins = RiskBins.count(risks, 5, THRESHOLDS)
-        for threshold in THRESHOLDS:
-            exact = risks.decision(threshold).figures()
-            found = bins.at(threshold)
-            assert found.keys() == set(AT_THRESHOLD)
-            for name in AT_THRESHOLD:
-                assert found[name].error == 0
-                assert found[name].value == NEAR(exact[name].value, abs=1e-12)

@@ -8,7 +8,7 @@ import pytest
 
 from predbayes_study import Plan, Study
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.conclude import Heading, conclude
+from predbayes_study.result.conclude import ResultMeta, conclude
 from predbayes_study.result.schema import Result
 from predbayes_study.site.fitting import fit_site
 from predbayes_study.site.rows import SiteRows
@@ -73,8 +73,8 @@ def in_the_open(root):
         )
         for site, upload in uploads.items()
     ]
-    heading = Heading(1, "", "")
-    found = conclude(study.kit, study.labels, accepted, lambda a: uploads[a.site], heading)
+    meta = ResultMeta(1, "", "")
+    found = conclude(study.kit, study.labels, accepted, lambda a: uploads[a.site], meta)
     return found.result
 
 

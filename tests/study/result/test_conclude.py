@@ -13,7 +13,7 @@ from predbayes.summand import fold
 from predbayes_study.kit import kit as kit_module
 from predbayes_study.result import conclude as module
 from predbayes_study.result.lifting import contributed, lifting
-from predbayes_study.result.weighing import Limits, Screened
+from predbayes_study.result.weighing import RowCaps, Screened
 from tests.study import world as of_world
 from tests.study.world import SITES, make_world
 
@@ -125,7 +125,7 @@ def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_aga
     labels, uploads = study.labels, list(study.state().uploads.values())
     run = module.Run(study.plan, labels.reference, labels, None)
     total = run.read(uploads, study.read, frozenset(), torch.arange(3))[1]
-    found = Screened({}, frozenset({"Alpha"}), frozenset({"Beta"}), Limits(median=50.0), ())
+    found = Screened({}, frozenset({"Alpha"}), frozenset({"Beta"}), RowCaps(median=50.0), ())
     again = []
 
     def read(accepted):

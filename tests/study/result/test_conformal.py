@@ -13,7 +13,7 @@ from scipy import stats
 
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes_study.result.conformal import (
+from predbayes_study.result.statistics.coverage import (
     ScoreBins,
 )
 from predbayes_study.tasks.classes import Classes, promised_sets

@@ -27,11 +27,11 @@ from predbayes_study.payloads.details import (
 )
 from predbayes_study.plan.schema import Plan, Target
 from predbayes_study.report.report import render_report
-from predbayes_study.result.conformal import ScoreBins
 from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.statistics.coverage import (
     CountsOfScores,
+    ScoreBins,
     add_counts,
     coverages,
     promised,

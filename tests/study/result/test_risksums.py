@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from predbayes.errors import UploadError
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.risk import Risks
+from predbayes.predictive.risk import AT_THRESHOLD, Risks
 from predbayes.seeding import generator
 from predbayes_study.payloads.details import Evaluation, Weighted, evaluation_of, with_evaluation
 from predbayes_study.plan.schema import Plan
@@ -19,7 +22,7 @@ from predbayes_study.result.evaluation import (
     evaluation_upload,
 )
 from predbayes_study.result.statistics.disclosure import alike
-from predbayes_study.result.statistics.risks import RiskCounts
+from predbayes_study.result.statistics.risks import MOST_BINS, RiskBins, RiskCounts
 from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks import task_of
 from predbayes_study.tasks.classes import OF_RISK
@@ -168,3 +171,81 @@ class TestPlan:
         first = TWO.model_copy(update={"measures": TWO.measures.model_copy(update={"event": "no"})})
         assert first.event_indices == (0,)
         assert THREE.event_indices == (0, 1, 2)
+
+
+# Bins
+
+THRESHOLDS = (0.1, 0.2, 0.5)
+
+
+def draw_risks(seed=0, num_rows=400, ties=False, shift=-1.0, slope=0.7):
+    """Risks that are too extreme, of an event that is not frequent."""
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(shift, 1.3, num_rows)
+    if ties:
+        odds = odds.round(1)
+    event = rng.random(num_rows) < 1 / (1 + np.exp(-slope * odds))
+    return Risks(torch.from_numpy(odds), torch.from_numpy(event))
+
+
+def parts(seeds, sizes, shift, slope, ties):
+    pairs = zip(seeds, sizes, strict=True)
+    return [draw_risks(seed, size, ties, shift, slope) for seed, size in pairs]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seeds=st.lists(st.integers(0, 10**6), min_size=3, max_size=3),
+    sizes=st.lists(st.integers(30, 500), min_size=3, max_size=3),
+    shift=st.floats(-2.5, 1.5),
+    slope=st.floats(-0.5, 2.0),
+    ties=st.booleans(),
+    min_cell=st.integers(1, 10),
+)
+def test_figures_from_counts_are_within_their_bound(seeds, sizes, shift, slope, ties, min_cell):
+    """Of the rows of three sites, whose bins have edges of their own."""
+    several = parts(seeds, sizes, shift, slope, ties)
+    counted = [(r, RiskBins.count(r, min_cell, THRESHOLDS)) for r in several]
+    counted = [(risks, bins) for risks, bins in counted if bins is not None]
+    if not counted:
+        return
+    rows = Risks(*(torch.cat([getattr(r, n) for r, _ in counted]) for n in ("log_odds", "event")))
+    bins = RiskBins.joined([bins for _, bins in counted])
+    for name in ("auroc", "average_precision", "observed_expected"):
+        assert_near(getattr(rows, name)(), getattr(bins, name)())
+    for threshold in THRESHOLDS:
+        exact = rows.decision(threshold).figures()
+        for name, found in bins.at(threshold).items():
+            assert_near(exact[name], found)
+
+
+def assert_near(exact, found):
+    assert abs(exact.value - found.value) <= found.error + 1e-9
+    assert found.low <= exact.low + 1e-9
+    assert found.high >= exact.high - 1e-9
+
+
+class TestBins:
+    def test_none_has_fewer_events_or_others_than_a_cell_may_have(self):
+        for seed in range(20):
+            bins = RiskBins.count(draw_risks(seed, 300), 7, THRESHOLDS)
+            assert int(bins.events.min()) >= 7
+            assert int(bins.others.min()) >= 7
+            assert len(bins.events) <= MOST_BINS + len(THRESHOLDS)
+            assert bins.num_rows == 300
+
+    def test_too_few_events_are_not_counted(self):
+        risks = Risks(torch.linspace(-2, 2, 50).double(), torch.arange(50) < 4)
+        assert RiskBins.count(risks, 5) is None
+        assert len(RiskBins.count(risks, 4).events) == 1
+
+    def test_a_threshold_with_enough_on_both_sides_is_exact(self):
+        risks = draw_risks(1, 2000)
+        bins = RiskBins.count(risks, 5, THRESHOLDS)
+        for threshold in THRESHOLDS:
+            exact = risks.decision(threshold).figures()
+            found = bins.at(threshold)
+            assert found.keys() == set(AT_THRESHOLD)
+            for name in AT_THRESHOLD:
+                assert found[name].error == 0
+                assert found[name].value == pytest.approx(exact[name].value, abs=1e-12)

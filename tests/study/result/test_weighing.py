@@ -7,10 +7,10 @@ import torch
 
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import Contribution
-from predbayes_study.result.comparison import Comparison
+from predbayes_study.result.comparison import SiteComparison
 from predbayes_study.result.schema import Finding
 from predbayes_study.result.screening import Screening
-from predbayes_study.result.weighing import Limits, Screened
+from predbayes_study.result.weighing import RowCaps, Screened
 from tests.study.world import make_world
 
 
@@ -27,13 +27,13 @@ def with_labels(plan, num):
 
 def test_a_plan_that_does_not_say_is_frozen_with_three_times_the_median(plan):
     assert plan.rules.max_weight == 3.0
-    assert Limits.of(plan, [10, 100, 10**9]) == Limits(300.0, 100.0)
-    assert Limits.of(plan, [100, 10**9]).median == 100.0
+    assert RowCaps.of(plan, [10, 100, 10**9]) == RowCaps(300.0, 100.0)
+    assert RowCaps.of(plan, [100, 10**9]).median == 100.0
 
 
 def test_with_few_labels_nobody_counts_for_more_than_the_median_site(plan):
-    assert Limits.of(with_labels(plan, 29), [10, 100, 1000]).most == 100.0
-    assert Limits.of(with_labels(plan, 30), [10, 100, 1000]).most == 300.0
+    assert RowCaps.of(with_labels(plan, 29), [10, 100, 1000]).most == 100.0
+    assert RowCaps.of(with_labels(plan, 30), [10, 100, 1000]).most == 300.0
 
 
 def test_a_contribution_keeps_the_shares_of_its_classes():
@@ -54,7 +54,7 @@ def test_who_was_found_against_and_stays_counts_as_the_median_site(unclear):
         "sound": Screening((), None, leave_out=False),
     }
     found = Screened.of(
-        screened, Comparison({}, (), unclear), frozenset({"by hand"}), Limits(300.0, 100.0)
+        screened, SiteComparison({}, (), unclear), frozenset({"by hand"}), RowCaps(300.0, 100.0)
     )
     assert found.dropped == {"out", "by hand"}
     assert found.most("kept") == 100.0

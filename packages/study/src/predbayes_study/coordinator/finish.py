@@ -31,7 +31,7 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.report.outstanding import site_files
 from predbayes_study.report.report import render_card, render_report
 from predbayes_study.result.accepted import RESULT_FILE
-from predbayes_study.result.conclude import Conclusion, Heading, conclude
+from predbayes_study.result.conclude import Conclusion, ResultMeta, conclude
 from predbayes_study.result.evaluation import at_sites
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.opened import conclude_opened
@@ -64,12 +64,12 @@ def finish(
     if current is not None and current.serves(leave_out, [_ONNX] if onnx else []):
         return current, study.result(current.number)
     _require_ready(study.plan, state, leave_out)
-    heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
+    meta = ResultMeta(state.next_number, now(), state.last, len(state.withdrawn))
     openings = openings or kept_openings(study, state.of_these_uploads)
-    found = _found(step, heading, leave_out, openings, device)
+    found = _found(step, meta, leave_out, openings, device)
     # Whom screening leaves out is known from here on.
     require_apart(study.plan, state, found.result.out)
-    with make_folder(study.result_folder(heading.number), 0o700) as scratch:
+    with make_folder(study.result_folder(meta.number), 0o700) as scratch:
         _write(found, scratch, onnx=onnx)
         for number, path in enumerate(openings, 1):
             shutil.copyfile(path, scratch / f"holder-{number}{OPENING}")
@@ -79,7 +79,7 @@ def finish(
     made = {"left_out": sorted(leave_out), "files": files}
     if screened := sorted(found.result.out - leave_out):
         made["screened"] = screened
-    step.record("finish", _made_of(state, found) | made, at=heading.finished)
+    step.record("finish", _made_of(state, found) | made, at=meta.finished)
     return state.results[-1], found.result
 
 
@@ -126,7 +126,7 @@ def kept_openings(study: Study, result: FinishedResult | None) -> list[Path]:
 
 def _found(
     step: Step,
-    heading: Heading,
+    meta: ResultMeta,
     leave_out: frozenset[str],
     openings: Sequence[Path],
     device: str,
@@ -136,7 +136,7 @@ def _found(
     last = state.of_these_uploads
     if last is not None and last.serves(leave_out, []):
         # New are evaluations, attachments, or a file that is asked for: the model stays to the bit.
-        return evaluated(study, state, _again(study, last, heading))
+        return evaluated(study, state, _again(study, last, meta))
     sent = state.uploads.values()
     gone = sorted(accepted.site for accepted in sent if accepted.digest in state.deleted)
     if gone:
@@ -144,14 +144,14 @@ def _found(
             f"the upload of {gone[0]} is deleted, so no new result can be made of it; withdraw "
             f"{gone[0]} to go on without it"
         )
-    found = conclude_study(study, state, heading, leave_out, device, openings)
+    found = conclude_study(study, state, meta, leave_out, device, openings)
     return evaluated(study, state, found)
 
 
 def conclude_study(
     study: Study,
     state: State,
-    heading: Heading,
+    meta: ResultMeta,
     leave_out: frozenset[str],
     device: str = "cpu",
     openings: Sequence[Path] = (),
@@ -161,30 +161,28 @@ def conclude_study(
     labels = Labels.load(study.folder / LABELS, kit)
     with threads(kit.plan.learner.threads):
         if kit.plan.sums_alone:
-            return conclude_sums(kit, labels, uploads, study.read, heading, leave_out, device)
+            return conclude_sums(kit, labels, uploads, study.read, meta, leave_out, device)
         if kit.plan.sealing is not None:
-            return conclude_opened(
-                kit, labels, uploads, study.read, heading, openings, device=device
-            )
+            return conclude_opened(kit, labels, uploads, study.read, meta, openings, device=device)
         return conclude(
             kit,
             labels,
             uploads,
             study.read,
-            heading,
+            meta,
             leave_out=leave_out,
             device=device,
         )
 
 
-def _again(study: Study, last: FinishedResult, heading: Heading) -> Conclusion:
-    """A result's findings and model, under another heading."""
+def _again(study: Study, last: FinishedResult, meta: ResultMeta) -> Conclusion:
+    """A result's findings and model, with another number and date."""
     folder = study.result_folder(last.number)
     if digests(folder, folder.rglob("*")) != dict(last.files):
         raise StudyError(f"result {last.number} was altered; run `predbayes study verify`")
     return Conclusion(
-        dataclasses.replace(_model(study, last.number), plan=study.plan, number=heading.number),
-        study.result(last.number).model_copy(update=dataclasses.asdict(heading)),
+        dataclasses.replace(_model(study, last.number), plan=study.plan, number=meta.number),
+        study.result(last.number).model_copy(update=dataclasses.asdict(meta)),
     )
 
 
@@ -238,7 +236,7 @@ def _attached(study: Study, state: State, result: Result) -> dict[str, Any]:
 
 
 def outcome(found: Conclusion) -> str:
-    """Return the digest of what was found, under whatever heading: equal for equal uploads."""
+    """Return the digest of what was found, without its number and date: equal for equal uploads."""
     content = hashlib.sha256(found.result.model_dump_json(exclude=_BESIDE_FINDINGS).encode())
     for name, array in sorted(found.model.predictor.samples.arrays().items()):
         content.update(f"\n{name} {tuple(array.shape)}\n".encode())

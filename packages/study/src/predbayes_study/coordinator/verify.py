@@ -39,7 +39,7 @@ from predbayes_study.extra import added
 from predbayes_study.payloads.details import seen_by
 from predbayes_study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes_study.result.accepted import AcceptedAttachment
-from predbayes_study.result.conclude import Heading
+from predbayes_study.result.conclude import ResultMeta
 from predbayes_study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes_study.store.files import LOCK, RUN_LOCK
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
@@ -244,9 +244,9 @@ class _Check:
         if state.deleted:
             return [f"result {last.number} cannot be made again: files that it is of were deleted"]
         before = study.result(last.number)
-        heading = Heading(last.number, last.at, last.ledger, before.withdrawn)
+        meta = ResultMeta(last.number, last.at, last.ledger, before.withdrawn)
         left_out, openings = frozenset(last.left_out), kept_openings(study, last)
-        found = conclude_study(study, state, heading, left_out, openings=openings)
+        found = conclude_study(study, state, meta, left_out, openings=openings)
         if outcome(found) != last.outcome:
             made, here = before.versions, found.result.versions
             other = [f"{n} {made.get(n)}, here {v}" for n, v in here.items() if made.get(n) != v]

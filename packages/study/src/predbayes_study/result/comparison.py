@@ -78,7 +78,7 @@ Gates = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SiteComparison:
     """What came of comparing sites with each other."""
 
     findings: Mapping[str, Finding]
@@ -180,7 +180,7 @@ class ComparedRows:
 
     def compare(
         self, sites: Sites, *, gates: Gates = MappingProxyType({}), rng: torch.Generator
-    ) -> Comparison:
+    ) -> SiteComparison:
         """Compare sites, whose predictives and gates are on these rows, where labels are missing.
 
         Gates are looked at only where labels are too few, and only if all sites sent theirs.
@@ -205,7 +205,7 @@ class ComparedRows:
         return _told(verdicts, {what: int(rows.sum()) for what, rows in groups.items()})
 
 
-def _told(verdicts: Mapping[str, Verdict], num: Mapping[str, int]) -> Comparison:
+def _told(verdicts: Mapping[str, Verdict], num: Mapping[str, int]) -> SiteComparison:
     """The same in words."""
     findings, cautions = dict[str, Finding](), list[str]()
     for what, verdict in verdicts.items():
@@ -225,10 +225,10 @@ def _told(verdicts: Mapping[str, Verdict], num: Mapping[str, int]) -> Comparison
         )
         for site in verdict.named:
             findings.setdefault(site, Finding(kind="inconsistent", text=text))
-    return Comparison(findings, tuple(cautions), any(v.unclear for v in verdicts.values()))
+    return SiteComparison(findings, tuple(cautions), any(v.unclear for v in verdicts.values()))
 
 
-def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> Comparison:
+def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> SiteComparison:
     """What can be said where labels are too few to judge anybody by."""
     caution = (
         f"Could not check any site against labels: labelled rows are {num_labels},"
@@ -250,7 +250,7 @@ def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> Comparison:
         )
         for name, (r, usual) in found.items()
     }
-    return Comparison(findings, (caution,))
+    return SiteComparison(findings, (caution,))
 
 
 def _cover(gates: Gates) -> bool:

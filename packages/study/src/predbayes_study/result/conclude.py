@@ -71,7 +71,7 @@ from predbayes_study.plan.models import (
 )
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.comparison import ComparedRows, Comparison
+from predbayes_study.result.comparison import ComparedRows, SiteComparison
 from predbayes_study.result.groups import group_scores
 from predbayes_study.result.importance import importances
 from predbayes_study.result.lifting import contributed, lifting, pool_of
@@ -90,7 +90,7 @@ from predbayes_study.result.scoring import (
     verdict,
 )
 from predbayes_study.result.screening import screen_sites
-from predbayes_study.result.weighing import UNLIMITED, Limits, Screened
+from predbayes_study.result.weighing import UNLIMITED, RowCaps, Screened
 from predbayes_study.tasks import task_of
 
 _log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ SumBy = Callable[[Tensor, Predictive | None], PredictiveSum[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class ResultMeta:
     """What a result says about itself beside what it found."""
 
     number: int
@@ -151,7 +151,7 @@ def conclude(
     labels: Labels,
     uploads: Sequence[AcceptedUpload],
     read: Read,
-    heading: Heading,
+    meta: ResultMeta,
     *,
     leave_out: frozenset[str] = frozenset(),
     device: str = "cpu",
@@ -162,7 +162,7 @@ def conclude(
     device.
     """
     reference = labels.reference
-    limits = Limits.of(kit.plan, [u.num_rows for u in uploads if u.site not in leave_out])
+    limits = RowCaps.of(kit.plan, [u.num_rows for u in uploads if u.site not in leave_out])
     run = Run(kit.plan, reference, labels, str(resolve_device(device)), limits)
     rows = run.compared_rows(len(uploads))
     tell_step(f"read the uploads, {len(uploads):,} in all")
@@ -187,18 +187,18 @@ def conclude(
         report = Report(
             run, _site_results(run, sites, found), found.cautions(), total, own, state, held_out
         )
-        return report.conclusion(kit, heading)
+        return report.conclusion(kit, meta)
 
 
 def _compared(
     run: Run, rows: ComparedRows, judged: Sequence[_Site], total: PredictiveSum[Any]
-) -> Comparison:
+) -> SiteComparison:
     """Sites with each other; where all are in sums nobody is.
 
     Without gates where the pool does without them: who switches them off does not escape.
     """
     if not judged:
-        return Comparison({}, ())
+        return SiteComparison({}, ())
     gates = {s.accepted.site: s.compared.gate for s in judged if s.compared.gate is not None}
     if distrusted_gates(total):
         gates = {}
@@ -282,7 +282,7 @@ class Run:
     reference: ReferenceRows
     labels: Labels
     device: str = "cpu"
-    limits: Limits = UNLIMITED
+    limits: RowCaps = UNLIMITED
 
     @property
     def scored_rows(self) -> slice:
@@ -412,16 +412,16 @@ class Run:
         seen = reference.inputs[reference.distillation]
         return replace(state, distilled=without_unseen_inputs(state.student, seen))
 
-    def told(self, kit: Kit, heading: Heading, model: NetworkPredictor) -> dict[str, Any]:
+    def told(self, kit: Kit, meta: ResultMeta, model: NetworkPredictor) -> dict[str, Any]:
         """What a result says of the study, and of the columns that its model looks at."""
         inputs, rng = self.reference.inputs, self.rng("importances")
         return {
-            "number": heading.number,
-            "finished": heading.finished,
+            "number": meta.number,
+            "finished": meta.finished,
             "study": self.plan.name,
             "plan_digest": kit.digest,
-            "ledger_digest": heading.ledger_digest,
-            "withdrawn": heading.withdrawn,
+            "ledger_digest": meta.ledger_digest,
+            "withdrawn": meta.withdrawn,
             "importances": importances(self.plan, model, inputs, rng=rng),
             "versions": versions(),
         }
@@ -516,7 +516,7 @@ class _Sums:
     read: Read
     leave_out: frozenset[str]
     judged: Sequence[_Site]
-    compared: Comparison
+    compared: SiteComparison
     total: PredictiveSum[Any]  # of all that are not left out by hand
 
     def screened(self, rows: Tensor, own: Predictive | None) -> Screened:
@@ -581,13 +581,13 @@ class Report:
     state: DistilledState[PoolState]
     held_out: HeldOut
 
-    def conclusion(self, kit: Kit, heading: Heading) -> Conclusion:
+    def conclusion(self, kit: Kit, meta: ResultMeta) -> Conclusion:
         """Return the model with its result."""
         tell_step("score the model")
         run, plan = self.run, self.run.plan
         predicted = self.held_out.student
         result = Result(
-            **run.told(kit, heading, self.state.student),
+            **run.told(kit, meta, self.state.student),
             **run.judged(predicted, self._cautions()),
             sites=tuple(sorted(self.sites, key=lambda site: site.site)),
             pool=self._pool(),
@@ -599,7 +599,7 @@ class Report:
             bytes_in=sum(site.num_bytes for site in self.sites),
             bytes_out=kit.num_bytes * len(self.sites),
         )
-        return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
+        return Conclusion(CalibratedModel(plan, self.state.student, meta.number), result)
 
     def _cautions(self) -> tuple[str, ...]:
         return (

@@ -28,7 +28,7 @@ from predbayes_study.extras.sealed.section import Sealed
 from predbayes_study.extras.sealed.secure_sum import from_words
 from predbayes_study.kit.kit import Kit, Labels
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.conclude import Conclusion, Heading, Read, Report, Run
+from predbayes_study.result.conclude import Conclusion, Read, Report, ResultMeta, Run
 from predbayes_study.result.schema import SiteResult
 
 ABSENT = (
@@ -42,7 +42,7 @@ def conclude_opened(
     labels: Labels,
     uploads: Sequence[AcceptedUpload],
     read: Read,
-    heading: Heading,
+    meta: ResultMeta,
     openings: Sequence[Path],
     *,
     device: str = "cpu",
@@ -54,7 +54,7 @@ def conclude_opened(
         labels: The coordinator's.
         uploads: All of them: none can be left out of a sum that is opened.
         read: How an upload is read.
-        heading: Of the result.
+        meta: Number and date of the result.
         openings: One file of each key holder.
         device: Where networks are run and trained.
     """
@@ -71,7 +71,7 @@ def conclude_opened(
     held_out = run.held_out(sum_by, total, state)
     most = kit.plan.sealing.max_rows
     sites = [_site(accepted, most) for accepted in uploads]
-    return Report(run, sites, (ABSENT,), total, own, state, held_out).conclusion(kit, heading)
+    return Report(run, sites, (ABSENT,), total, own, state, held_out).conclusion(kit, meta)
 
 
 def _opened(

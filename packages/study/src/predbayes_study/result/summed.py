@@ -34,7 +34,7 @@ from predbayes_study.kit.kit import Kit, Labels
 from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.conclude import Conclusion, Heading, Read, Run, naming
+from predbayes_study.result.conclude import Conclusion, Read, ResultMeta, Run, naming
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.schema import (
     Finding,
@@ -85,13 +85,13 @@ def conclude_sums(
     labels: Labels,
     uploads: Sequence[AcceptedUpload],
     read: Read,
-    heading: Heading,
+    meta: ResultMeta,
     leave_out: frozenset[str] = frozenset(),
     device: str = "cpu",
 ) -> Conclusion:
     """Add up the sums that count, fit their head, and judge it where there are labels."""
     run = Run(kit.plan, labels.reference, labels, str(resolve_device(device)))
-    return _Summed(run, uploads, read, leave_out).conclusion(kit, heading)
+    return _Summed(run, uploads, read, leave_out).conclusion(kit, meta)
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
@@ -130,12 +130,12 @@ class _Summed:
         """What it predicts for the scored rows."""
         return self._scored(self.model)
 
-    def conclusion(self, kit: Kit, heading: Heading) -> Conclusion:
+    def conclusion(self, kit: Kit, meta: ResultMeta) -> Conclusion:
         run, plan = self.run, self.run.plan
         own = run.own_model()
         scores = self._score(self.predicted)
         result = Result(
-            **run.told(kit, heading, self.model),
+            **run.told(kit, meta, self.model),
             **run.judged(self.predicted, tuple(self._cautions())),
             sites=tuple(sorted(self._sites(), key=lambda site: site.site)),
             pool=self._pool(own),
@@ -147,7 +147,7 @@ class _Summed:
             bytes_in=sum(accepted.num_bytes for accepted in self.uploads),
             bytes_out=kit.num_bytes * len(self.uploads),
         )
-        return Conclusion(CalibratedModel(plan, self.model, heading.number), result)
+        return Conclusion(CalibratedModel(plan, self.model, meta.number), result)
 
     def _moments(self, accepted: AcceptedUpload) -> Moments:
         with naming(accepted.site):

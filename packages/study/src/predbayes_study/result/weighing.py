@@ -20,20 +20,20 @@ from statistics import median_low
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.comparison import Comparison
+from predbayes_study.result.comparison import SiteComparison
 from predbayes_study.result.schema import Finding
 from predbayes_study.result.screening import Screening
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RowCaps:
     """How many rows a site counts for at most, and how many if something speaks against it."""
 
     most: float = math.inf
     median: float = math.inf
 
     @classmethod
-    def of(cls, plan: Plan, rows: Sequence[int]) -> Limits:
+    def of(cls, plan: Plan, rows: Sequence[int]) -> RowCaps:
         """Return the plan's limits for sites of these rows."""
         if plan.rules.max_weight is None or not rows:
             return cls()
@@ -42,7 +42,7 @@ class Limits:
         return cls(median * (1.0 if few else plan.rules.max_weight), median)
 
 
-UNLIMITED = Limits()
+UNLIMITED = RowCaps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class Screened:
     sites: Mapping[str, Screening]
     dropped: frozenset[str]
     suspect: frozenset[str]  # that stay, and count for no more than the median site
-    limits: Limits
+    limits: RowCaps
     compared: tuple[str, ...]  # cautions
 
     @classmethod
     def of(
         cls,
         screened: Mapping[str, Screening],
-        compared: Comparison,
+        compared: SiteComparison,
         leave_out: frozenset[str],
-        limits: Limits,
+        limits: RowCaps,
     ) -> Screened:
         """Return who is left out, with those that are by hand, and who is bounded."""
         dropped = leave_out | {site for site, found in screened.items() if found.leave_out}
