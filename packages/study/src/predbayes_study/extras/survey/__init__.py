@@ -9,7 +9,7 @@ extra = Extra(
     sections={"survey": "section:SurveyTerms"},
     rules={"review": "rules:REVIEW"},
     events={"survey": "events:SURVEYS"},
-    pages={"report": "tableone_page:section"},
+    pages={"report": "tableone:section"},
     commands={
         "site survey": "command:survey_command",
         "plan merge": "command:merge_command",

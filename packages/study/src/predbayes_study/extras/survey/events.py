@@ -8,7 +8,12 @@ from typing import Any
 
 from predbayes.errors import StudyError
 from predbayes_study.coordinator.attachments import Attachment
-from predbayes_study.extras.survey.surveyfile import MAX_BYTES, begins_survey, read_survey
+from predbayes_study.extras.survey.surveyfile import (
+    MAX_BYTES,
+    begins_survey,
+    misfit,
+    read_survey,
+)
 from predbayes_study.plan.schema import Plan
 
 
@@ -24,21 +29,15 @@ class Surveys:
     def read(self, path: Path) -> Attachment:
         """Read a survey; refuse one that was altered after it was signed."""
         survey, is_signed = read_survey(path)
-        return Attachment(
-            survey.site,
-            survey.key,
-            is_signed,
-            survey.plan,
-            survey.digest(),
-            survey.rows,
-            survey,
-        )
+        digest, about = survey.digest(), (survey.site, survey.key, is_signed, survey.plan)
+        return Attachment(*about, digest, survey.rows, survey)
 
     def check(self, plan: Plan, attachment: Attachment) -> None:
         """Refuse a survey of other columns than the plan's, and one that makes no table."""
-        from predbayes_study.extras.survey.surveyed import require_fitting, table_one
+        from predbayes_study.extras.survey.tableone import table_one
 
-        require_fitting(plan, attachment.content)
+        if problem := misfit(plan, attachment.content):
+            raise StudyError(problem)
         try:
             table_one(plan, [attachment.content], 1)
         except (ValueError, ArithmeticError) as error:
@@ -48,12 +47,12 @@ class Surveys:
 
     def conclude(
         self, plan: Plan, attachments: Sequence[Attachment], num_sites: int
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         """Return Table 1."""
-        from predbayes_study.extras.survey.surveyed import table_one
+        from predbayes_study.extras.survey.tableone import table_one
 
         table = table_one(plan, [one.content for one in attachments], num_sites)
-        return None if table is None else table.model_dump(mode="json")
+        return table.model_dump(mode="json")
 
 
 SURVEYS = Surveys()

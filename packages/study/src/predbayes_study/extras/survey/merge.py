@@ -32,7 +32,7 @@ from predbayes_study.extras.survey.disagree import (
     words_of,
 )
 from predbayes_study.extras.survey.marginal import Marginal, centre_and_scale, far_ends
-from predbayes_study.extras.survey.surveyfile import CategoryTold, NumberTold, Survey
+from predbayes_study.extras.survey.surveyfile import NumberTold, Survey, misfit
 from predbayes_study.kit.draft import MIN_TOLD, new_sections, round_outward
 from predbayes_study.plan.schema import Category, Column, Number, Plan, Scalar, Target
 from predbayes_study.wording import counted, six_digits
@@ -77,35 +77,12 @@ def _require_fitting(plan: Plan, surveys: Sequence[Survey]) -> None:
                 f"the survey of {survey.site} is of another draft of the plan; give the draft that "
                 "the sites had, unchanged"
             )
-        if misfit := _misfit(plan, survey):
+        if problem := misfit(plan, survey, of_draft=True):
             raise StudyError(
-                f"the survey of {survey.site} does not fit the draft: {misfit}; ask {survey.site} "
+                f"the survey of {survey.site} does not fit the draft: {problem}; ask {survey.site} "
                 "for one that predbayes site survey wrote"
             )
-    _require_of_one_site_each(surveys)
-
-
-def _misfit(plan: Plan, survey: Survey) -> str:
-    """Say in what a survey is not one of the plan's columns; empty if it is."""
-    if sorted([*survey.columns, *survey.absent]) != sorted(plan.names):
-        return "each column of the plan must be told or absent, and no other"
-    found = (_misread(name, plan.column(name), told) for name, told in survey.columns.items())
-    return next(filter(None, found), "")
-
-
-def _misread(name: str, column: Column, told: NumberTold | CategoryTold) -> str:
-    """Say in what a column is told otherwise than the plan has it; empty if it is not."""
-    if isinstance(column, Number) and isinstance(told, NumberTold):
-        return "" if told.unit == column.unit else f"{name} is told in another unit"
-    if isinstance(column, Category) and isinstance(told, CategoryTold):
-        # In the plan's order, too: of two classes the second is the one whose share counts.
-        fits = tuple(told.words) == column.categories and not {*told.unlisted} & {*told.words}
-        return "" if fits else f"{name} is told by other words than the plan's"
-    return f"{name} is told as a {told.type}, and is a {column.type}"
-
-
-def _require_of_one_site_each(surveys: Sequence[Survey]) -> None:
-    """No two surveys have one name, however it is spelt, or one key."""
+    # No two have one name, however it is spelt, or one key.
     for one, other in itertools.combinations(surveys, 2):
         if folded_name(one.site) == folded_name(other.site):
             raise StudyError(f"there are two surveys of {other.site}; give one")

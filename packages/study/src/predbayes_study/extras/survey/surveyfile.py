@@ -23,7 +23,7 @@ from predbayes.errors import StudyError
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import open_regular
 from predbayes.text import printable
-from predbayes_study.plan.schema import Digest, Finite, Positive
+from predbayes_study.plan.schema import Digest, Finite, Plan, Positive
 from predbayes_study.trust.signing import PublicKey, SigningKey, is_hex
 
 LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -230,3 +230,27 @@ def _read(path: Path) -> bytes:
     if not content.endswith(b"\n") or (last and not is_hex(last, _SIGNATURE)):
         raise StudyError(f"{path.name} is no survey, or is cut short")
     return content
+
+
+def misfit(plan: Plan, survey: Survey, *, of_draft: bool = False) -> str:
+    """Say in what a survey does not fit the plan's columns; "" if it does.
+
+    Of the draft that it answers it has every column, and the plan's words in their order: of two
+    classes the second is the one whose share counts.
+    """
+    if of_draft and sorted([*survey.columns, *survey.absent]) != sorted(plan.names):
+        return "each column of the plan must be told or absent, and no other"
+    for name, told in survey.columns.items():
+        if name not in plan.names:
+            return f"it tells of {name}, which is no column of the plan"
+        column = plan.column(name)
+        if told.type != column.type:
+            return f"{name} is told as a {told.type}, and is a {column.type}"
+        if isinstance(told, NumberTold):
+            if told.unit != column.unit:
+                return f"{name} is told in another unit than the plan's"
+            continue
+        in_order = tuple(told.words) == column.words and not {*told.unlisted} & {*told.words}
+        if not (in_order if of_draft else {*told.words} <= {*column.words}):
+            return f"{name} is told by other words than the plan's"
+    return ""
