@@ -18,6 +18,8 @@ import torch
 
 import predbayes as pb
 from predbayes.methods.method import ModelState
+from predbayes.posterior.samples import WeightSamples
+from predbayes.summand import Collected
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Median:
     streams = False
 
     def init(self, reference, *, rng):
-        return ModelState(pb.WeightSamples.of(self.learner.network.create(rng)))
+        return ModelState(WeightSamples.of(self.learner.network.create(rng)))
 
     def learn(self, state, rows, inputs, *, rng):
         fitted = self.learner.fit(rows, rng=rng, start=state.weights)
@@ -40,10 +42,10 @@ class Median:
         return state.weights.arrays()
 
     def state_from(self, arrays):
-        return ModelState(pb.WeightSamples.from_arrays(arrays))
+        return ModelState(WeightSamples.from_arrays(arrays))
 
     def lift(self, state, upload, inputs):
-        return pb.Collected(upload.samples().vectors())
+        return Collected(upload.samples().vectors())
 
     def finish(self, state, total, reference, *, rng):
         parameters, buffers = (torch.cat(part) for part in zip(*total.items, strict=True))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 import predbayes as pb
+from predbayes.summand import Collected
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class Median:
     streams = False
 
     def init(self, reference):
-        return pb.PoolState()
+        return pb.pools.PoolState()
 
     def lift(self, state, site):
-        return pb.Collected(site.predictive.moments())
+        return Collected(site.predictive.moments())
 
     def finish(self, state, total, reference, *, rng):
         median = torch.stack(total.items).quantile(0.5, dim=0)

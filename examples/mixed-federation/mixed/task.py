@@ -8,10 +8,11 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
 
 import predbayes as pb
+from predbayes.posterior.cyclical import SamplerSettings
 
 # --8<-- [start:learners]
 NETWORK = pb.Network.mlp(30, pb.Softmax(2), hidden=(32,))
-SAMPLER = pb.SamplerSettings(num_epochs=100, batch_size=25, friction=0.1, prior_std=0.3)
+SAMPLER = SamplerSettings(num_epochs=100, batch_size=25, friction=0.1, prior_std=0.3)
 LEARNERS = {
     "gradient-boosting": pb.SklearnClassifier(
         HistGradientBoostingClassifier(learning_rate=0.07, max_leaf_nodes=6, early_stopping=False),
@@ -24,7 +25,7 @@ LEARNERS = {
     "logistic-regression": pb.SklearnClassifier(LogisticRegression(max_iter=1000), 2),
 }
 METHOD = pb.Distilled(
-    pb.Pooled(LEARNERS["network"], pb.AutoPool(), send="predictions"),
+    pb.Pooled(LEARNERS["network"], pb.pools.AutoPool(), send="predictions"),
     student=pb.Network.mlp(30, pb.Softmax(2), hidden=(32,)),
 )
 # --8<-- [end:learners]

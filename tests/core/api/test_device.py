@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import predbayes as pb
+from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import SamplerProgress
 from predbayes.learning.training import resolve_device
 from predbayes.posterior.samples import SampleStack
@@ -35,7 +36,7 @@ def test_auto_asks_for_cuda_then_mps(monkeypatch, no_gpu):
 
 
 def test_a_device_that_is_not_there_is_one_line():
-    with pytest.raises(pb.TrainingError, match="device 'nonsense' cannot be used") as error:
+    with pytest.raises(TrainingError, match="device 'nonsense' cannot be used") as error:
         resolve_device("nonsense")
     assert "\n" not in str(error.value)
 
@@ -46,11 +47,11 @@ def test_auto_reaches_learner_pool_student_and_result(no_gpu):
 
     def predicted(device):
         learner = pb.SGDLearner(network, SHORT, device)
-        method = pb.Distilled(pb.Pooled(learner, pb.mixture()), network, SHORT, device)
+        method = pb.Distilled(pb.Pooled(learner, pb.pools.mixture()), network, SHORT, device)
         return pb.run(method, sites, reference).predict(reference.inputs).log_probs
 
     assert torch.equal(predicted("auto"), predicted("cpu"))
-    with pytest.raises(pb.TrainingError, match="nonsense"):
+    with pytest.raises(TrainingError, match="nonsense"):
         predicted("nonsense")
 
 

@@ -132,7 +132,7 @@ def test_without_scikit_learn_it_is_one_line():
     code = (
         "import sys; sys.modules['sklearn'] = None; import predbayes as pb\n"
         "try: pb.FederatedClassifier\n"
-        "except pb.MissingPackageError as error: print(error)"
+        "except pb.PredbayesError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     how = "pip install './packages/core[sklearn]' in a clone of predbayes"

@@ -13,6 +13,7 @@ import torch
 import predbayes as pb
 from predbayes import progress
 from predbayes.api.scaling import Scaling
+from predbayes.errors import DataError, TrainingError, UploadError
 from predbayes.learning.local import SGDLearner
 from tests.core.contracts.averaged import Averaged
 from tests.core.contracts.test_methods import METHODS, SHORT, STUDENTS, world
@@ -61,7 +62,7 @@ def test_a_dict_of_arrays_is_a_federation_and_the_seed_is_one():
 def test_an_error_says_at_which_site(caplog):
     sites, reference = world(pb.Categorical)
     sites["site1"] = (sites["site1"][0] / 0, sites["site1"][1])
-    with pytest.raises(pb.DataError, match=r"^site 'site1': inputs contain NaN"):
+    with pytest.raises(DataError, match=r"^site 'site1': inputs contain NaN"):
         pb.run(METHODS["mixture"](pb.Categorical), sites, reference)
 
 
@@ -141,7 +142,7 @@ class TestLearnersOfSites:
         sites, reference = world(pb.Categorical)
         method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.pools.mixture())
         mixed = pb.InProcess(sites, learners={"site1": trees})
-        with pytest.raises(pb.TrainingError, match=r"^site 'site1': .*use send='predictions'$"):
+        with pytest.raises(TrainingError, match=r"^site 'site1': .*use send='predictions'$"):
             pb.run(method, mixed, reference)
 
     def test_weights_of_another_network_are_refused_with_the_sites_name(self):
@@ -149,13 +150,13 @@ class TestLearnersOfSites:
         method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.pools.mixture())
         other = SGDLearner(pb.Network.mlp(2, pb.Softmax(3), hidden=(3,)), SHORT)
         mixed = pb.InProcess(sites, learners={"site1": other})
-        with pytest.raises(pb.UploadError, match=r"^site 'site1': these weights are not of this"):
+        with pytest.raises(UploadError, match=r"^site 'site1': these weights are not of this"):
             pb.run(method, mixed, reference)
 
     def test_an_averaging_method_has_one_learner(self, trees):
         sites, reference = world(pb.Categorical)
         method = METHODS["averaged"](pb.Categorical)
-        with pytest.raises(pb.TrainingError, match=r"^Averaged has one learner for all sites"):
+        with pytest.raises(TrainingError, match=r"^Averaged has one learner for all sites"):
             pb.run(method, pb.InProcess(sites, learners={"site1": trees}), reference)
 
 
@@ -250,11 +251,11 @@ class TestEvents:
 
 
 def test_text_is_refused_in_one_line():
-    with pytest.raises(pb.DataError, match="FederatedClassifier"):
+    with pytest.raises(DataError, match="FederatedClassifier"):
         pb.ReferenceRows.of((np.zeros((2, 1)), np.array(["a", "b"])))
     _sites, reference = world(pb.Categorical)
     method = METHODS["mixture"](pb.Categorical)
-    with pytest.raises(pb.DataError, match=r"^site 'site0': a site's rows are a pair"):
+    with pytest.raises(DataError, match=r"^site 'site0': a site's rows are a pair"):
         pb.run(method, {"site0": {"x": 1}}, reference)
 
 
@@ -267,13 +268,13 @@ class TestNewRows:
 
     @pytest.mark.parametrize("scaling", [Scaling(), Scaling((0.0, 0.0), (1.0, 1.0))])
     def test_of_another_width_are_refused(self, result, scaling):
-        with pytest.raises(pb.DataError, match=r"^rows have 4 inputs, the model was trained on 2$"):
+        with pytest.raises(DataError, match=r"^rows have 4 inputs, the model was trained on 2$"):
             result.scaled_by(scaling).predict(np.zeros((3, 4)))
 
     def test_that_are_not_finite_are_refused(self, result):
         rows = torch.zeros(3, 2)
         rows[1, 0] = torch.inf
-        with pytest.raises(pb.DataError, match=r"^row 1, counted from 0, is not finite"):
+        with pytest.raises(DataError, match=r"^row 1, counted from 0, is not finite"):
             result.predict(rows)
 
     def test_may_be_none(self, result):
@@ -293,17 +294,15 @@ class TestWhatRunTakes:
         assert torch.equal(self.run(reference=pair).predictive.log_probs, plain.log_probs)
 
     def test_a_pool_alone_is_no_method(self):
-        with pytest.raises(
-            pb.TrainingError, match=r"^TermPool is a pool; wrap it: pb\.Pooled\(lea"
-        ):
+        with pytest.raises(TrainingError, match=r"^TermPool is a pool; wrap it: pb\.Pooled\(lea"):
             self.run(pb.pools.beta())
 
     def test_a_list_is_no_sites(self):
         sites, _rows = world(pb.Categorical)
-        with pytest.raises(pb.DataError, match=r"^sites are a dict .* not a list$"):
+        with pytest.raises(DataError, match=r"^sites are a dict .* not a list$"):
             self.run(sites=list(sites.values()))
 
     @pytest.mark.parametrize("method", ["mixture", "distilled beta"])
     def test_a_pool_needs_one_round(self, method):
-        with pytest.raises(pb.TrainingError, match=r"^a pool needs one round; .*num_rounds=3$"):
+        with pytest.raises(TrainingError, match=r"^a pool needs one round; .*num_rounds=3$"):
             self.run(method, num_rounds=3)

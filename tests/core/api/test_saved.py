@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import predbayes as pb
+from predbayes.errors import DataError, PoolError, TrainingError, UploadError
 from tests.core.contracts.averaged import Averaged, Ensemble
 from tests.core.contracts.test_methods import SHORT, world
 
@@ -97,13 +98,13 @@ class TestANetworkOfOnesOwn:
 
     def test_or_imported_if_that_is_asked_for(self, saved):
         folder, result, inputs = saved
-        with pytest.raises(pb.DataError, match=r"or trust=True to import .*:own_net"):
+        with pytest.raises(DataError, match=r"or trust=True to import .*:own_net"):
             pb.load(folder)
         predicted = pb.load(folder, trust=True).predict(inputs)
         assert torch.equal(predicted.log_probs, result.predict(inputs).log_probs)
 
     def test_another_one_is_refused(self, saved):
-        with pytest.raises(pb.UploadError, match="not of this network"):
+        with pytest.raises(UploadError, match="not of this network"):
             pb.load(saved[0], lambda: nn.Linear(2, 3))
 
 
@@ -115,15 +116,15 @@ def test_a_pool_without_a_network_keeps_its_predictive(tmp_path):
     again = pb.load(tmp_path)
     assert torch.equal(again.predictive.natural(), result.predictive.natural())
     assert again.choice is None
-    with pytest.raises(pb.PoolError, match="Distilled"):
+    with pytest.raises(PoolError, match="Distilled"):
         again.predict(reference.inputs)
 
 
 def test_what_is_no_result_is_refused_in_one_line(tmp_path):
-    with pytest.raises(pb.DataError, match=r"no result\.json"):
+    with pytest.raises(DataError, match=r"no result\.json"):
         pb.load(tmp_path)
     (tmp_path / "result.json").write_text(json.dumps({"format_version": 2}))
-    with pytest.raises(pb.DataError, match=r"not a saved result: format_version") as error:
+    with pytest.raises(DataError, match=r"not a saved result: format_version") as error:
         pb.load(str(tmp_path))
     assert "\n" not in str(error.value)
 
@@ -132,10 +133,10 @@ def test_a_damaged_predictive_is_refused(tmp_path):
     sites, reference = world(pb.Categorical)
     pb.run(distilled(pb.Categorical), sites, reference).save(tmp_path)
     (tmp_path / "reference.safetensors").write_bytes(b"x")
-    with pytest.raises(pb.DataError, match="does not hold a predictive"):
+    with pytest.raises(DataError, match="does not hold a predictive"):
         pb.load(tmp_path)
     (tmp_path / "weights.safetensors").write_bytes(b"x")
-    with pytest.raises(pb.UploadError, match="not a safetensors file"):
+    with pytest.raises(UploadError, match="not a safetensors file"):
         pb.load(tmp_path)
 
 
@@ -165,11 +166,11 @@ class TestAResultOfDamagedWords:
         ],
     )
     def test_it_is_refused_in_one_line(self, saved, part, changes, said):
-        with pytest.raises(pb.DataError, match=rf"^result\.json {said} that cannot be: [^\n]+$"):
+        with pytest.raises(DataError, match=rf"^result\.json {said} that cannot be: [^\n]+$"):
             self.load(saved, part, **changes)
 
     def test_rows_of_another_width_are_refused(self, saved):
-        with pytest.raises(pb.DataError, match=r"trained on 2$"):
+        with pytest.raises(DataError, match=r"trained on 2$"):
             self.load(saved, "account").predict(torch.zeros(3, 4))
 
 
@@ -187,13 +188,13 @@ class TestTheModule:
     def test_is_not_one_of_several(self):
         sites, reference = world(pb.Gaussian)
         result = pb.run(ensemble(), sites, reference)
-        with pytest.raises(pb.TrainingError, match=r"average of \d+ networks; distil it into one"):
+        with pytest.raises(TrainingError, match=r"average of \d+ networks; distil it into one"):
             result.module()
 
     def test_is_refused_where_there_is_none(self):
         sites, reference = world(pb.Categorical)
         method = pb.Pooled(pb.SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.pools.mixture())
-        with pytest.raises(pb.PoolError, match=r"^Pooled\(mixture\) has no network of its own"):
+        with pytest.raises(PoolError, match=r"^Pooled\(mixture\) has no network of its own"):
             pb.run(method, sites, reference).module()
 
 

@@ -137,8 +137,8 @@ def _require_known(network: Network) -> None:
     one_noise = isinstance(likelihood, LearnedNoise) and not likelihood.per_input
     if not (plain or one_noise or isinstance(likelihood, FixedNoise)):
         raise TrainingError(
-            "last-layer Laplace is for pb.Softmax without balanced=True, pb.FixedNoise and "
-            "pb.LearnedNoise without per_input=True; take pb.DeepEnsemble for others"
+            "last-layer Laplace is for pb.Softmax without balanced=True, FixedNoise and "
+            "pb.LearnedNoise without per_input=True; take DeepEnsemble for others"
         )
 
 
@@ -150,7 +150,7 @@ def _last_linear(module: nn.Module, num_outputs: int) -> tuple[str, nn.Linear]:
     if num_weights > MAX_WEIGHTS:
         raise TrainingError(
             f"the last layer has {num_weights:,} weights, and last-layer Laplace takes "
-            f"{MAX_WEIGHTS:,} at most; take pb.DeepEnsemble, or a narrower layer before the last"
+            f"{MAX_WEIGHTS:,} at most; take DeepEnsemble, or a narrower layer before the last"
         )
     return layers[-1]
 

@@ -313,8 +313,7 @@ class SGHMCLearner(Learner):
     def __post_init__(self) -> None:
         if not isinstance(self.settings, SamplerSettings):
             raise TrainingError(
-                "settings are pb.SamplerSettings, such as pb.PRESETS['tuned'], not "
-                f"{self.settings!r}"
+                f"settings are SamplerSettings, such as pb.PRESETS['tuned'], not {self.settings!r}"
             )
 
     def fit(
