@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated
 
-import scipy  # whose parts load when they are used
 from pydantic import Field, FiniteFloat
 from pydantic.dataclasses import dataclass
 
@@ -56,4 +55,6 @@ def mean_of(estimates: Sequence[Estimate]) -> Estimate | None:
 @cache  # thousands of sites may all have as many rows
 def t_quantile(num_rows: int) -> float:
     """Return the 97.5% quantile of Student's distribution for the mean of this many rows."""
+    import scipy  # which a study's status does not need
+
     return float(scipy.stats.t.ppf(0.975, num_rows - 1)) if num_rows > 1 else 0.0
