@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
 from predbayes.errors import UploadError
-from predbayes.exchange.strict import Strict, valid_site_name
+from predbayes.exchange.strict import Sparse, Strict, valid_site_name
 from predbayes.text import printable
 
 SUMS = "moments"
@@ -56,9 +56,9 @@ class UploadInfo(Strict):
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
     learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
-    details: Annotated[dict[str, JsonValue], AfterValidator(lambda value: _canonical(value))] = (
-        Field(default_factory=dict, exclude_if=lambda value: not value)
-    )
+    details: Sparse[
+        Annotated[dict[str, JsonValue], AfterValidator(lambda value: _canonical(value))]
+    ] = Field(default_factory=dict)
 
 
 class Signature(Strict):

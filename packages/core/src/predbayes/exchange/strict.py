@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     StringConstraints,
     TypeAdapter,
     ValidationError,
@@ -46,6 +47,15 @@ _RESERVED = {
     "uploads",
 }
 """Names of files of a site and of a study, and of lines in a report that are no site's."""
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (not isinstance(value, int | float) and not value)
+
+
+T = TypeVar("T")
+Sparse = Annotated[T, Field(exclude_if=_is_empty)]
+"""A value that is not written where it is None or empty."""
 
 _TEXTLESS = (float, int, bool, type(None))
 _HELD_BACK = "held-back"  # begins the names of files that wait for an approval

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.header import Header, Signature, UploadInfo, first_problem
-from predbayes.exchange.strict import Strict
+from predbayes.exchange.strict import Sparse, Strict
 from predbayes.exchange.upload import Upload
 from predbayes.learning.guarantee import Guarantee
 from predbayes_study.trust.sealed import MAGIC, is_sealed
@@ -37,7 +37,7 @@ class Sums(Strict):
 
     total: Number
     # Of the values, for an interval; a share has none, since they are its total.
-    squares: Annotated[Amount | None, Field(exclude_if=lambda found: found is None)] = None
+    squares: Sparse[Amount | None] = None
 
 
 class BinSums(Strict):
@@ -62,8 +62,8 @@ class RiskSums(Strict):
     events: tuple[RowCount, ...]
     others: tuple[RowCount, ...]
     expected: tuple[Amount, ...]  # sums of risks
-    slope: Annotated[Weighted | None, Field(exclude_if=lambda found: found is None)] = None
-    intercept: Annotated[Weighted | None, Field(exclude_if=lambda found: found is None)] = None
+    slope: Sparse[Weighted | None] = None
+    intercept: Sparse[Weighted | None] = None
 
 
 class GroupSums(Strict):
@@ -72,9 +72,9 @@ class GroupSums(Strict):
     column: str
     name: str
     rows: RowCount
-    events: Annotated[RowCount | None, Field(exclude_if=lambda found: found is None)] = None
-    expected: Annotated[Amount | None, Field(exclude_if=lambda found: found is None)] = None
-    nll: Annotated[Sums | None, Field(exclude_if=lambda found: found is None)] = None
+    events: Sparse[RowCount | None] = None
+    expected: Sparse[Amount | None] = None
+    nll: Sparse[Sums | None] = None
 
 
 class ScoreCounts(Strict):
@@ -91,17 +91,11 @@ class Evaluation(Strict):
     metrics: Annotated[dict[str, Sums], Field(max_length=16)]
     bins: BinSums | None = None  # None where some bin has too few rows
     # Of the event, or of each class; None where some count would be small.
-    risks: Annotated[
-        tuple[RiskSums, ...] | None,
-        Field(max_length=20, exclude_if=lambda found: found is None),
-    ] = None
+    risks: Sparse[Annotated[tuple[RiskSums, ...], Field(max_length=20)] | None] = None
     # Of the plan's groups of rows that may be told of.
-    groups: Annotated[
-        tuple[GroupSums, ...] | None,
-        Field(max_length=200, exclude_if=lambda found: found is None),
-    ] = None
+    groups: Sparse[Annotated[tuple[GroupSums, ...], Field(max_length=200)] | None] = None
     # None for times to an event.
-    scores: Annotated[ScoreCounts | None, Field(exclude_if=lambda found: found is None)] = None
+    scores: Sparse[ScoreCounts | None] = None
 
 
 class Seal(Strict):

@@ -11,10 +11,11 @@ compare, while RMSE, CRPS and widths are in the target's own unit.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from predbayes.exchange.strict import Sparse
 from predbayes.predictive.estimate import Estimate
 from predbayes.text import html_lines, html_table
 from predbayes_study.plan.schema import Finite, Section
@@ -52,7 +53,7 @@ class SiteResult(Section):
     agreed_rows: int | None = None  # at admission; None where nothing was agreed
     counted_rows: float  # that it counts for in the pool
     # Share of its rows that lie where reference rows do, by its gate; None without one.
-    covered: Annotated[Finite | None, Field(exclude_if=lambda share: share is None)] = None
+    covered: Sparse[Finite | None] = None
     num_bytes: int
     class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
     alone: Scores | None  # its own predictions on the scored rows; None without labels
@@ -81,7 +82,7 @@ class PoolResult(Section):
     curve: tuple[tuple[Finite, Finite], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
     num_labels: int
     # What `auto` chose for the coordinator; left out where the plan says.
-    own: Annotated[str, Field(exclude_if=lambda chosen: not chosen)] = ""
+    own: Sparse[str] = ""
 
 
 class Bin(Section):
@@ -136,7 +137,7 @@ class ClassRisk(Section):
 
     name: str  # of the class
     num_rows: int
-    num_bins: Annotated[int | None, Field(exclude_if=lambda num: num is None)] = None  # if counted
+    num_bins: Sparse[int | None] = None  # if counted
     prevalence: Estimate  # share of events
     metrics: dict[str, Estimate]  # those of `predbayes.predictive.risk` that are defined
     bins: tuple[Bin, ...] = ()  # that have rows
@@ -144,7 +145,7 @@ class ClassRisk(Section):
     curve: tuple[tuple[Finite, Finite, Finite], ...] = ()  # threshold, net benefit, treating all
 
 
-Risks = Annotated[tuple[ClassRisk, ...], Field(exclude_if=lambda risks: not risks)]
+Risks = Sparse[tuple[ClassRisk, ...]]
 
 
 class GroupScores(Section):
@@ -157,8 +158,8 @@ class GroupScores(Section):
     metrics: dict[str, Estimate] = Field(default_factory=dict)
 
 
-Groups = Annotated[tuple[GroupScores, ...], Field(exclude_if=lambda groups: not groups)]
-Words = Annotated[str, Field(exclude_if=lambda words: not words)]
+Groups = Sparse[tuple[GroupScores, ...]]
+Words = Sparse[str]
 
 
 class Importance(Section):
@@ -218,11 +219,11 @@ class Coverage(Section):
 class Evaluated(Scores):
     """The model on held-out rows of one site, or of several together, from what they sent."""
 
-    site: Annotated[str, Field(exclude_if=lambda name: not name)] = ""  # empty: several
-    bins: Annotated[tuple[Bin, ...], Field(exclude_if=lambda bins: not bins)] = ()  # that have rows
+    site: Sparse[str] = ""  # empty: several
+    bins: Sparse[tuple[Bin, ...]] = ()  # that have rows
     risks: Risks = ()  # from counts
     groups: Groups = ()  # over the sites that tell of each
-    scores: Annotated[ScoreSums | None, Field(exclude_if=lambda scores: scores is None)] = None
+    scores: Sparse[ScoreSums | None] = None
 
 
 class AtSites(Section):
@@ -231,7 +232,7 @@ class AtSites(Section):
     sites: tuple[Evaluated, ...]  # in the order of their names
     pooled: Evaluated  # of all their rows
     group_words: Words = ""  # which differences are larger than chance
-    coverages: Annotated[tuple[Coverage, ...], Field(exclude_if=lambda found: not found)] = ()
+    coverages: Sparse[tuple[Coverage, ...]] = ()
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 
@@ -257,23 +258,21 @@ class Result(Section):
     server_only: Scores | None  # the coordinator's own model of the labelled rows, alone
     student: StudentResult
     # NLL of the coordinator's labels alone minus the model's, row by row: positive if sites helped.
-    paid: Annotated[Estimate | None, Field(exclude_if=lambda paid: paid is None)] = None
+    paid: Sparse[Estimate | None] = None
     # Of the scored rows, by class.
-    class_shares: Annotated[tuple[Finite, ...], Field(exclude_if=lambda shares: not shares)] = ()
+    class_shares: Sparse[tuple[Finite, ...]] = ()
     risks: Risks = ()  # of the model: the event's, or each class's
     groups: Groups = ()  # of the scored rows, by the plan's groups
     group_words: Words = ""  # which differences are larger than chance
     # Of columns for the model, the greatest first.
-    importances: Annotated[
-        tuple[Importance, ...], Field(exclude_if=lambda importances: not importances)
-    ] = ()
+    importances: Sparse[tuple[Importance, ...]] = ()
     # Of a survival.
-    curves: Annotated[Curves | None, Field(exclude_if=lambda curves: curves is None)] = None
+    curves: Sparse[Curves | None] = None
     reliability: Reliability | None = None
     coverage: IntervalCalibration | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation
     # What extras add, by their names of it, such as the ledger's step of an attachment.
-    extras: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=lambda added: not added)
+    extras: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     bytes_in: int  # of all uploads
     bytes_out: int  # of the kit, once for each site
     versions: dict[str, str]
