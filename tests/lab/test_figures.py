@@ -8,8 +8,6 @@ import pytest
 from predbayes.errors import ExperimentError, MissingPackageError
 from predbayes_lab.figures import (
     lines,
-    pool_bins,
-    reliability_diagrams,
     side_by_side,
 )
 from predbayes_lab.records import Record
@@ -96,49 +94,6 @@ def bins(count, confidence, accuracy):
     return {"count": count, "confidence": confidence, "accuracy": accuracy}
 
 
-class TestReliability:
-    @pytest.fixture
-    def records(self):
-        return [
-            record(m, s, h=h, bins=bins([0, 30, 70], [0.0, 0.5, 0.9], [0.0, 0.4, 0.8]), nll=1.0)
-            for m in ("beta", "fedavg", "mixture")
-            for s in range(2)
-            for h in (0.0, 0.9)
-        ]
-
-    def test_pooling_is_one_set_of_rows(self):
-        first = bins([10, 0, 30], [0.2, 0.0, 0.9], [0.1, 0.0, 1.0])
-        second = bins([30, 0, 10], [0.4, 0.0, 0.7], [0.3, 0.0, 0.6])
-        pooled = pool_bins([record(bins=first), record(seed=1, bins=second)])
-        assert pooled.count.tolist() == [40, 0, 40]
-        np.testing.assert_allclose(pooled.confidence, [0.35, np.nan, 0.85])
-        np.testing.assert_allclose(pooled.accuracy, [0.25, np.nan, 0.9])
-        assert pooled.ece == pytest.approx((0.1 + 0.05) / 2)
-
-    def test_one_diagram_per_cell_and_method(self, records, tmp_path):
-        figure = reliability_diagrams(records, tmp_path / "f.png", ["mixture", "beta"])
-        uppers, lowers = figure.axes[::2], figure.axes[1::2]
-        assert [a.get_title() for a in uppers] == [
-            "mixture\nmnist, heterogeneity=0.0",
-            "beta\nmnist, heterogeneity=0.0",
-            "mixture\nmnist, heterogeneity=0.9",
-            "beta\nmnist, heterogeneity=0.9",
-        ]
-        diagonal, points = uppers[0].lines
-        np.testing.assert_allclose(diagonal.get_xydata(), [[0, 0], [1, 1]])
-        np.testing.assert_allclose(points.get_xydata(), [[0.5, 0.4], [0.9, 0.8]])
-        np.testing.assert_allclose([bar.get_height() for bar in lowers[0].patches], [0, 0.3, 0.7])
-
-    def test_records_without_bins_are_refused(self, tmp_path):
-        with pytest.raises(ExperimentError, match="no record has reliability bins"):
-            reliability_diagrams([record(nll=1.0)], tmp_path / "f.png")
-
-    @pytest.mark.parametrize("bad", [{"count": [1]}, bins([1, 2], [0.5, 0.5], [0.5, 0.5])])
-    def test_bins_that_do_not_fit_are_refused(self, bad):
-        with pytest.raises(ExperimentError, match="do not fit together"):
-            pool_bins([record(bins=bins([1], [0.5], [0.5])), record(bins=bad)])
-
-
 class TestFiles:
     @pytest.mark.parametrize("suffix", SIGNATURES)
     def test_equal_records_equal_bytes_of_the_format_of_the_suffix(self, suffix, records, tmp_path):
@@ -152,8 +107,6 @@ class TestFiles:
     def test_unknown_formats_are_refused(self, name, records, tmp_path):
         with pytest.raises(ExperimentError, match=r"ends in \.png, \.svg, \.pdf"):
             lines(records, ["nll"], X, tmp_path / name)
-        with pytest.raises(ExperimentError, match=r"ends in \.png, \.svg, \.pdf"):
-            reliability_diagrams(records, tmp_path / name)
 
     def test_without_matplotlib_the_extra_is_named(self, records, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

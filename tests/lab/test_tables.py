@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,15 +13,10 @@ from predbayes_lab.records import Record
 from predbayes_lab.rendering import (
     render,
     to_csv,
-    to_json,
-    to_latex,
     to_markdown,
 )
 from predbayes_lab.statistics import compare, over_rows, summarise
 from predbayes_lab.tables import (
-    Entry,
-    Summary,
-    Table,
     averaged,
     best_table,
     build_table,
@@ -267,13 +261,6 @@ class TestRendering:
     def test_markdown(self, records):
         assert to_markdown(build_table(records, "nll", against="fedavg")) == GOLDEN
 
-    def test_latex_is_escaped(self):
-        records = [record("a_b & 50% {$x^2~\\}", 0, "set#1", nll=0.5)]
-        text = to_latex(build_table(records, "nll"))
-        escaped = r"a\_b \& 50\% \{\$x\textasciicircum{}2\textasciitilde{}\textbackslash{}\}"
-        assert f"{escaped} & $\\mathbf{{0.500}}$ \\\\" in text
-        assert r" & set\#1 \\" in text
-
     def test_csv_has_every_number_in_full(self, records):
         table = build_table(records, "nll", against="fedavg")
         lines = list(csv.DictReader(io.StringIO(to_csv(table))))
@@ -289,34 +276,13 @@ class TestRendering:
         assert (float(beta["low"]), float(beta["high"])) == entry.comparison.interval
         assert lines[2]["mean"] == lines[2]["num"] == ""
 
-    def test_json_holds_every_number(self, records, tmp_path):
-        for r in records:
-            np.save(tmp_path / f"{r.key}.npy", np.arange(20.0) * (r.seed + len(r.method)))
-        table = build_table(records[:-1], "nll", against="fedavg", losses=tmp_path)
-        content = json.loads(to_json(table))
-        assert content["aim"] == "-inf"
-        assert (content["rows"], content["columns"]) == ([*table.rows], [*table.columns])
-        assert len(content["entries"]) == len(table.entries)
-        for item in content["entries"]:
-            entry = asdict(table.entries[item["row"], item["column"]])
-            assert item["summary"] == entry["summary"]
-            if entry["comparison"] is not None:
-                assert tuple(item["comparison"]["interval"]) == entry["comparison"]["interval"]
-
-    def test_json_keeps_what_is_not_finite(self):
-        entry = Entry(Summary(math.inf, math.nan, 1))
-        text = to_json(Table("t", "nll", -math.inf, ("a",), ("c",), {("a", "c"): entry}))
-        json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-        (item,) = json.loads(text)["entries"]
-        assert item["summary"] == {"mean": "inf", "standard_error": "nan", "num": 1}
-
-    @pytest.mark.parametrize("suffix", ["md", ".md", "tex", "csv", "json"])
+    @pytest.mark.parametrize("suffix", ["md", ".md", "csv"])
     def test_every_format_renders_a_table_with_gaps(self, suffix, records):
         diverged = record("beta", 1, "air", nll=math.nan)
         assert render(build_table([*records, diverged], "nll", against="beta"), suffix)
 
     def test_unknown_formats_are_refused(self, records):
-        with pytest.raises(ExperimentError, match="'xlsx'; there is md, tex, csv, json"):
+        with pytest.raises(ExperimentError, match="'xlsx'; there is md, csv"):
             render(build_table(records, "nll"), ".xlsx")
 
 
@@ -350,7 +316,6 @@ class TestWhatMayStandInOneTable:
         assert "| beta | diverged |" in text
         assert "†" not in text.split("\n")[4]
         assert "+nan" not in text
-        assert "& diverged" in to_latex(table)
 
     def test_students_of_variants_are_apart_from_their_teachers(self):
         records = [

@@ -13,7 +13,7 @@ from predbayes.files import digests
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
-from predbayes_study.cli.predict import predict_command
+from predbayes_study.cli.model import predict_command
 from predbayes_study.plan.models import student_network
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.tables.reading import read_frame
@@ -179,7 +179,7 @@ def test_the_core_package_is_enough(data, tmp_path):
     code = (
         "import sys, typer\n"
         f"sys.modules.update(dict.fromkeys({extras}))\n"  # None: not installed
-        "from predbayes_study.cli.predict import predict_command\n"
+        "from predbayes_study.cli.model import predict_command\n"
         "typer.run(predict_command)\n"
     )
     out = tmp_path / "out.csv"

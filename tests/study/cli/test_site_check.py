@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import predbayes
 from predbayes.errors import DataError, PredbayesError
-from predbayes_study.cli.site_check import check_command
+from predbayes_study.cli.site import check_command
 from predbayes_study.kit.kit import Kit
 from predbayes_study.plan.networks import Installed
 from predbayes_study.plan.schema import FrozenNetwork

@@ -16,7 +16,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
-from predbayes_study.cli.site_model import adopt_command, evaluate_command
+from predbayes_study.cli.model import adopt_command, evaluate_command
 from predbayes_study.payloads.details import evaluation_of, verifies
 from predbayes_study.plan.models import student_network
 from predbayes_study.result.evaluation import check_evaluation

@@ -160,7 +160,7 @@ def make_table(
     rows: Annotated[
         bool, typer.Option("--rows", help="With --against: add intervals over test rows.")
     ] = False,
-    format: Annotated[str, typer.Option(help="md, tex, csv or json.")] = "md",
+    format: Annotated[str, typer.Option(help="md or csv.")] = "md",
     out: Annotated[
         Path | None, typer.Option(help="Write this file; its suffix gives the format.")
     ] = None,
@@ -210,19 +210,13 @@ def make_figure(
     x: Annotated[
         str | None, typer.Option(help="The axis to draw against. Default: one of numbers.")
     ] = None,
-    reliability: Annotated[
-        bool, typer.Option("--reliability", help="Draw reliability diagrams instead.")
-    ] = False,
     methods: Methods = None,
 ) -> None:
-    """Draw metrics with error bars, or reliability diagrams."""
+    """Draw metrics with error bars."""
     from predbayes_lab import figures
 
     found, _losses = _read(records)
-    if reliability:
-        figures.reliability_diagrams(found, out, methods)
-    else:
-        figures.lines(found, metrics.split(",") if metrics else None, x, out, methods)
+    figures.lines(found, metrics.split(",") if metrics else None, x, out, methods)
     say(f"wrote {out}")
 
 

@@ -1,9 +1,7 @@
-"""Figures from the records of an experiment.
+"""Figures from the records of an experiment: metrics against an axis of it.
 
-`lines` draws metrics against an axis of the experiment, `reliability_diagrams` how often a
-prediction made with some confidence is right. Each builds a figure of its own, without the state
-that pyplot shares between figures, writes it in the format that the file's suffix names, and
-returns it.
+Each function builds a figure of its own, without the state that pyplot shares between figures,
+writes it in the format that the file's suffix names, and returns it.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from predbayes.optional import require
 from predbayes.predictive.measures import MEASURES
 from predbayes_lab.decode import require_known
 from predbayes_lab.records import Record
-from predbayes_lab.statistics import Floats, Summary, summarise
+from predbayes_lab.statistics import Summary, summarise
 from predbayes_lab.tables import DATASET, cell_label, latest, scored, unique
 
 if TYPE_CHECKING:
@@ -128,42 +126,10 @@ def _default_axis(records: Sequence[Record]) -> str:
         for axis, value in record.cell.items():
             values.setdefault(axis, []).append(value)
     if not values:
-        raise ExperimentError("this experiment has no axes to draw against; see --reliability")
+        raise ExperimentError("this experiment has no axes to draw against")
     several = [axis for axis, on_axis in values.items() if len(set(map(str, on_axis))) > 1]
     numbers = [axis for axis in several if _are_numbers(values[axis])]
     return [*numbers, *several, *values][0]
-
-
-def reliability_diagrams(
-    records: Iterable[Record], out: Path, methods: Sequence[str] | None = None
-) -> Figure:
-    """Draw reliability diagrams: one per cell and method, the seeds' rows pooled.
-
-    Points below the diagonal are overconfident; the bars underneath show the share of rows in
-    each bin.
-
-    Args:
-        records: With a `reliability`; others are left out.
-        out: Where to write it; the suffix decides the format.
-        methods: Which ones, in this order; all if not given.
-    """
-    _require_format(out)
-    usable = [record for record in latest(records) if record.reliability]
-    if not usable:
-        raise ExperimentError("no record has reliability bins; they come with classification runs")
-    chosen = _chosen(usable, methods)
-    cells = unique(cell_label(r.cell) for r in usable if r.method in chosen)
-    figure = _new_figure(1.9 * len(chosen) + 0.5, 2.7 * len(cells) + 0.3)
-    grid = figure.add_gridspec(len(cells), len(chosen))
-    for row, cell in enumerate(cells):
-        for column, method in enumerate(chosen):
-            runs = [r for r in usable if r.method == method and cell_label(r.cell) == cell]
-            if runs:
-                halves = grid[row, column].subgridspec(2, 1, height_ratios=(3.2, 1), hspace=0.08)
-                title = f"{method}\n{fill(cell, 26, break_on_hyphens=False)}"
-                _draw_diagram(figure, halves, pool_bins(runs), title)
-    _save(figure, out)
-    return figure
 
 
 def _chosen(records: Sequence[Record], methods: Sequence[str] | None) -> list[str]:
@@ -171,34 +137,6 @@ def _chosen(records: Sequence[Record], methods: Sequence[str] | None) -> list[st
     known = unique(record.method for record in records)
     require_known("method", methods or (), known)
     return list(methods or known)
-
-
-@dataclass(frozen=True, slots=True)
-class Bins:
-    """Bins of equal width, the rows of several runs together."""
-
-    count: Floats
-    confidence: Floats  # nan where a bin is empty
-    accuracy: Floats
-
-    @property
-    def ece(self) -> float:
-        """The calibration error of all rows together."""
-        gaps = np.nan_to_num(np.abs(self.accuracy - self.confidence))
-        return float((self.count * gaps).sum() / self.count.sum())
-
-
-def pool_bins(records: Sequence[Record]) -> Bins:
-    """Pool the bins of several records as if their rows had been one set."""
-    names = ("count", "confidence", "accuracy")
-    try:
-        bins = np.array([[(record.reliability or {})[n] for n in names] for record in records])
-    except (KeyError, ValueError) as error:
-        raise ExperimentError(f"reliability bins that do not fit together: {error}") from error
-    count = bins[:, 0].sum(0)
-    sums = (bins[:, :1] * np.nan_to_num(bins[:, 1:])).sum(0)
-    confidence, accuracy = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
-    return Bins(count, confidence, accuracy)
 
 
 # Lines
@@ -349,36 +287,6 @@ def _legend(figure: Figure, num_columns: int) -> None:
         frameon=False,
         labelcolor=_INK,
     )
-
-
-# Reliability diagrams
-
-
-def _draw_diagram(figure: Figure, halves: Any, bins: Bins, title: str) -> None:
-    upper = figure.add_subplot(halves[0])
-    lower = figure.add_subplot(halves[1], sharex=upper)
-    upper.plot([0, 1], [0, 1], color="#999999", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    filled = bins.count > 0
-    upper.plot(
-        bins.confidence[filled],
-        bins.accuracy[filled],
-        color=_COLOURS[0],
-        marker="o",
-        markersize=3.5,
-        linewidth=1.2,
-        markeredgecolor="white",
-        markeredgewidth=0.4,
-        zorder=2,
-    )
-    # Called pooled because it is not the mean of the seeds' errors, but at most that.
-    upper.text(0.05, 0.93, f"pooled ECE {bins.ece:.3f}", fontsize=_SMALL - 1, color=_INK, va="top")
-    upper.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
-    upper.tick_params(labelbottom=False)
-    edges = np.linspace(0, 1, len(bins.count) + 1)
-    share = bins.count / bins.count.sum()
-    lower.bar(edges[:-1], share, np.diff(edges), align="edge", color="#9BBFD9", edgecolor="white")
-    _plain(upper, "", "accuracy", title)
-    _plain(lower, "confidence", "share")
 
 
 # Figures and files

@@ -1,7 +1,7 @@
-"""A table as text: pure functions from a `Table` to Markdown, LaTeX, CSV and JSON.
+"""A table as text: pure functions from a `Table` to Markdown and CSV.
 
-Markdown and LaTeX show means with their standard errors and, in a second section, the comparisons
-with a baseline; CSV and JSON hold every number in full.
+Markdown shows means with their standard errors and, in a second section, the comparisons with a
+baseline; CSV holds every number in full.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from predbayes.errors import ExperimentError
 from predbayes.text import to_cell
@@ -21,7 +19,6 @@ from predbayes_lab.statistics import Comparison, Interval
 from predbayes_lab.tables import MARK, SIGNIFICANT, Table
 
 _MISSING = "—"
-_DIVERGED = "diverged"
 _MOST_COLUMNS = 12
 _CSV_COLUMNS = (
     *("metric", "cell", "method", "variant", "mean", "standard_error", "num"),
@@ -32,7 +29,7 @@ _CSV_COLUMNS = (
 
 def to_markdown(table: Table) -> str:
     """Render the table, its legend, and the comparisons as Markdown."""
-    grid = markdown_grid(*_grid(table, _pipes, _markdown_entry))
+    grid = markdown_grid(*_grid(table))
     parts = [f"### {table.title}", grid, *table.legend()]
     compared = _comparison_rows(table)
     if compared:
@@ -42,23 +39,6 @@ def to_markdown(table: Table) -> str:
             _comparison_legend(table),
         ]
     return "\n\n".join(parts) + "\n"
-
-
-def to_latex(table: Table) -> str:
-    """Render the same as a LaTeX table; it needs the package booktabs."""
-    grid = _grid(table, _latex_escape, _latex_entry)
-    parts = [_latex_grid(*grid, table.title, table.legend())]
-    compared = _comparison_rows(table)
-    if compared:
-        parts.append(
-            _latex_grid(
-                [*map(_latex_escape, _comparison_head(table))],
-                [[*map(_latex_escape, row[:2]), *map(_latex_number, row[2:])] for row in compared],
-                f"{table.title}, differences from {table.against}",
-                [_comparison_legend(table)],
-            )
-        )
-    return "\n".join(parts)
 
 
 def to_csv(table: Table) -> str:
@@ -72,27 +52,14 @@ def to_csv(table: Table) -> str:
     return text.getvalue()
 
 
-def to_json(table: Table) -> str:
-    """Render all of the table; numbers that are not finite are strings."""
-    entries = [
-        {"row": row, "column": column, **asdict(entry)}
-        for (row, column), entry in table.entries.items()
-    ]
-    names = ("title", "metric", "aim", "against", "validation", "overlapping", "rows", "columns")
-    content = {**{name: getattr(table, name) for name in names}, "entries": entries}
-    return json.dumps(_jsonable(content), indent=2, allow_nan=False) + "\n"
-
-
 RENDERERS: dict[str, Callable[[Table], str]] = {
     "md": to_markdown,
-    "tex": to_latex,
     "csv": to_csv,
-    "json": to_json,
 }
 
 
 def render(table: Table, suffix: str) -> str:
-    """Render a table as text, by the suffix of its file: md, tex, csv or json."""
+    """Render a table as text, by the suffix of its file: md or csv."""
     name = suffix.removeprefix(".")
     if name not in RENDERERS:
         raise ExperimentError(f"no tables in {name!r}; there is {', '.join(RENDERERS)}")
@@ -111,57 +78,41 @@ def decimals(standard_error: float) -> int:
     return min(6, max(3, 1 - math.floor(math.log10(standard_error))))
 
 
-def _grid(
-    table: Table, escape: Callable[[str], str], entry: Callable[[Table, str, str], str]
-) -> tuple[list[str], list[list[str]]]:
+def _grid(table: Table) -> tuple[list[str], list[list[str]]]:
     """Head and lines: of methods, or of cells where there are more of them than fit a page."""
     if len(table.columns) > _MOST_COLUMNS:
         body = [
-            [escape(column), *(entry(table, row, column) for row in table.rows)]
+            [_pipes(column), *(_shown(table, row, column) for row in table.rows)]
             for column in table.columns
         ]
-        return ["", *map(escape, table.rows)], body
+        return ["", *map(_pipes, table.rows)], body
     body = [
-        [escape(row), *(entry(table, row, column) for column in table.columns)]
+        [_pipes(row), *(_shown(table, row, column) for column in table.columns)]
         for row in table.rows
     ]
-    return ["", *map(escape, table.columns)], body
+    return ["", *map(_pipes, table.columns)], body
 
 
-def _parts(table: Table, row: str, column: str) -> tuple[str, str, str, bool, bool]:
-    """Of a present entry: mean, standard error or nothing, note, whether bold, whether marked."""
+def _shown(table: Table, row: str, column: str) -> str:
+    """Mean and standard error of an entry, bold if best, marked if not significantly different."""
+    if (row, column) not in table.entries:
+        return _MISSING
     entry = table.entries[row, column]
     summary = entry.summary
     if math.isnan(summary.mean):
-        return _DIVERGED, "", "", False, False
+        return "diverged"
     digits = decimals(summary.standard_error)
-    spread = "" if math.isnan(summary.standard_error) else f"{summary.standard_error:.{digits}f}"
+    number = f"{summary.mean:.{digits}f}"
+    if not math.isnan(summary.standard_error):
+        number += f" ± {summary.standard_error:.{digits}f}"
+    if row in table.best(column):
+        number = f"**{number}**"
+    if entry.comparison is not None and entry.comparison.p_holm > SIGNIFICANT:
+        number += MARK
     notes = [entry.variant] if entry.variant else []
     if summary.num < max(e.summary.num for e in table.entries.values()):
         notes.append(f"n={summary.num}")
-    note = f" ({'; '.join(notes)})" if notes else ""
-    marked = entry.comparison is not None and entry.comparison.p_holm > SIGNIFICANT
-    return f"{summary.mean:.{digits}f}", spread, note, row in table.best(column), marked
-
-
-def _markdown_entry(table: Table, row: str, column: str) -> str:
-    if (row, column) not in table.entries:
-        return _MISSING
-    mean, spread, note, bold, marked = _parts(table, row, column)
-    number = f"{mean} ± {spread}" if spread else mean
-    return (f"**{number}**" if bold else number) + (MARK if marked else "") + _pipes(note)
-
-
-def _latex_entry(table: Table, row: str, column: str) -> str:
-    if (row, column) not in table.entries:
-        return "---"
-    mean, spread, note, bold, marked = _parts(table, row, column)
-    if mean == _DIVERGED:
-        return mean
-    number = f"{mean} \\pm {spread}" if spread else mean
-    body = f"\\mathbf{{{number}}}" if bold else number
-    mark = r"^\dagger" if marked else ""
-    return f"${body}{mark}$" + _latex_escape(note)
+    return number + (_pipes(f" ({'; '.join(notes)})") if notes else "")
 
 
 def _comparison_head(table: Table) -> list[str]:
@@ -231,48 +182,6 @@ def _pipes(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "—": "---",
-    "†": r"$^\dagger$",
-    "±": r"$\pm$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
-
-
-def _latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _latex_number(text: str) -> str:
-    return "---" if text == _MISSING else f"${text}$"
-
-
-def _latex_grid(
-    head: Sequence[str], body: Sequence[Sequence[str]], title: str, legend: Sequence[str]
-) -> str:
-    lines = [f"{' & '.join(cells)} \\\\" for cells in (head, *body)]
-    caption = " ".join(map(_latex_escape, [f"{title}.", *legend]))
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-            r"\toprule",
-            lines[0],
-            r"\midrule",
-            *lines[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
 def _flat(table: Table, row: str, column: str) -> dict[str, object]:
     line: dict[str, object] = {"metric": table.metric, "cell": column, "method": row}
     entry = table.entries.get((row, column))
@@ -285,13 +194,3 @@ def _flat(table: Table, row: str, column: str) -> dict[str, object]:
     if entry.rows is not None:
         line["rows_low"], line["rows_high"] = entry.rows
     return line | {"variant": entry.variant, **asdict(entry.summary)}  # its num is that of seeds
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {name: _jsonable(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(part) for part in value]
-    return value

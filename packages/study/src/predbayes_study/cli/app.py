@@ -15,7 +15,7 @@ import typer.core
 
 import predbayes
 from predbayes.errors import PredbayesError
-from predbayes_study.cli import demo, doctor, plan, predict, site, study
+from predbayes_study.cli import demo, doctor, model, plan, site, study
 from predbayes_study.cli.group import Group
 from predbayes_study.cli.show import ask_passphrase, say
 from predbayes_study.trust.passphrase import asking
@@ -38,7 +38,7 @@ app.command("demo")(demo.demo_command)
 app.add_typer(plan.app, name="plan")
 app.add_typer(study.app, name="study")
 app.add_typer(site.app, name="site")
-app.command("predict")(predict.predict_command)
+app.command("predict")(model.predict_command)
 app.command("doctor")(doctor.doctor_command)
 
 

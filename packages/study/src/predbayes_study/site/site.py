@@ -11,18 +11,18 @@ command that only looks starts at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from predbayes.errors import DataError, KeyFileError, PlanError, StudyError
 from predbayes.system import quoted
 from predbayes_study.store.audit import AuditLog
 from predbayes_study.tables.sitefile import SiteFile
-from predbayes_study.wording import bytes_readable
+from predbayes_study.wording import bytes_readable, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,13 +36,18 @@ if TYPE_CHECKING:
     from predbayes_study.result.schema import Scores
     from predbayes_study.rules import Finding
     from predbayes_study.site.adopt import Comparison
+    from predbayes_study.site.deletion import SiteDeletion
+    from predbayes_study.site.policy import Asked
     from predbayes_study.site.release import Approvals
     from predbayes_study.site.rows import SiteRows
     from predbayes_study.site.training import Holdout, Trained
+    from predbayes_study.site.witness import Verified
+    from predbayes_study.store.audit import Fact
     from predbayes_study.tables.check import SiteCheck
     from predbayes_study.tables.coding import Examined
     from predbayes_study.tables.suggest import Suggestion
-    from predbayes_study.trust.signing import SigningKey
+    from predbayes_study.trust.signing import PublicKey, SigningKey
+    from predbayes_study.trust.statement import StudyStatement
 
 DEFAULT = Path("site.toml")
 _WIDTH = 13  # of the words before what a plan asks
@@ -211,6 +216,99 @@ class Site:
             what |= trained.facts()
         return trained
 
+    def approve(
+        self, what: Path, by: str, key: Path | None = None, *, revoke: bool = False
+    ) -> tuple[bool, Approvable]:
+        """Record that somebody approved a plan or a file, or takes it back.
+
+        Returns whether it is new, and what it is of.
+
+        Args:
+            what: A kit, for its plan; or a file that would leave.
+            by: Name and office of who says so.
+            key: The officer's own key, to sign with.
+            revoke: Whether an approval is taken back.
+        """
+        from predbayes_study.trust.signing import SigningKey
+
+        act: Literal["approve", "revoke"] = "revoke" if revoke else "approve"
+        with self.log.during(act, by=by) as noted:
+            thing = _approvable(what)
+            noted[thing.kind] = thing.digest
+            signer = None if key is None else SigningKey.load(key)
+            noted["key"] = None if signer is None else signer.public.fingerprint
+            approvals = self.approvals
+            if not revoke:
+                approvals.policy.require(thing.asked)
+            told: dict[str, Any] = {"act": act, "key": signer, "about": thing.about}
+            new = approvals.record(thing.kind, thing.digest, by, **told)
+        return new, thing
+
+    def delete(self, out: Path) -> tuple[Path, SiteDeletion]:
+        """Delete what `train` left in a folder; return the path of a signed receipt, and it."""
+        from predbayes_study.site.deletion import delete_outputs
+        from predbayes_study.store.files import RUN_LOCK, locked
+
+        with self.log.during("delete", folder=out.name) as what:
+            key = self.key
+            if not out.is_dir():
+                raise StudyError(f"there is no folder {out}")
+            with locked(out, RUN_LOCK):
+                path, receipt = delete_outputs(out, self.file.name, key)
+            what |= {"site": self.file.name, "files": len(receipt.removed)}
+            what["key"] = key.public.fingerprint
+        return path, receipt
+
+    def verify(self, paths: Sequence[Path], key: Path | None = None, words: str = "") -> Verified:
+        """Check what a coordinator signed, and remember the heads of the ledger that it names.
+
+        A receipt must be for this site and name its key. Without a site.toml nothing is noted.
+
+        Args:
+            paths: Kits, results, models, receipts; the site's own upload.
+            key: The coordinator's public key, from the coordinator; None: that in the plan.
+            words: The plan's fingerprint as it was read out; empty: not compared.
+        """
+        from predbayes_study.site.witness import verify_files
+        from predbayes_study.trust.coordinator import CoordinatorPublicKey
+
+        # Whoever is no site has no log, and is to have no new file.
+        is_site = self.path.exists()
+        log: AbstractContextManager[dict[str, Fact]] = nullcontext({})
+        if is_site:
+            log = self.log.during("verify", files=len(paths))
+        with log as what:
+            public = None if key is None else CoordinatorPublicKey.load(key)
+            found = verify_files(paths, public, words.strip().lower())
+            what["problems"] = len(found.problems)
+            if found.problems or found.key is None:
+                raise VerificationError(found.problems)
+            what["plan"] = found.statements[0].plan
+            for statement in found.statements if is_site else ():
+                self._note(statement, found.key.signing)
+        return found
+
+    def _note(self, statement: StudyStatement, key: PublicKey) -> None:
+        """Remember a statement's head, and make sure that a receipt is this site's."""
+        from predbayes_study.site.witness import Heads
+        from predbayes_study.trust.signing import PublicKey
+        from predbayes_study.trust.statement import Deletion, Receipt
+
+        own = self.file
+        if isinstance(statement, Receipt | Deletion) and statement.site != own.name:
+            raise StudyError(f"the receipt is for {statement.site}, and this site is {own.name}")
+        if isinstance(statement, Receipt):
+            public = own.key_path.with_suffix(".pub")  # which needs no passphrase
+            if public.exists() or own.key_path.exists():
+                mine = PublicKey.load(public) if public.exists() else self.key.public
+                if mine.hex != statement.key:
+                    raise StudyError(
+                        f"the receipt names the key {PublicKey(statement.key).fingerprint}, and "
+                        f"this site's is {mine.fingerprint}: another was admitted as {own.name}; "
+                        "call the coordinator"
+                    )
+        Heads(own.folder).note(statement, key)
+
     def evaluate(
         self,
         model: Path,
@@ -322,6 +420,54 @@ class Site:
         if signed is None or coordinator is None:
             return upload
         return having_seen(upload, Heads(own.folder).note(signed, coordinator.signing))
+
+
+class VerificationError(StudyError):
+    """Files that are not as the coordinator signed them; `problems` has a line for each."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__(f"not as the coordinator signed it ({counted(len(problems), 'problem')})")
+        self.problems = problems
+
+
+class Approvable(NamedTuple):
+    """A plan or a file that may be approved."""
+
+    kind: str
+    digest: str
+    about: dict[str, str]
+    made_by: str  # the command that signs it; empty if nothing waits for that
+    asked: Asked  # of the site's policy
+
+
+def _approvable(path: Path) -> Approvable:
+    """Read what is to be approved: a kit, an upload or an attachment."""
+    from predbayes.exchange.upload import Upload
+    from predbayes_study.coordinator.attachments import kind_named, kind_of
+    from predbayes_study.kit.kit import Kit
+    from predbayes_study.payloads.details import read_header
+    from predbayes_study.site.policy import Asked
+
+    if path.is_dir():
+        kit = Kit.load(path)
+        plan, digest = kit.plan, kit.digest
+        about = {"plan": digest, "leaves": plan.sent, "network": plan.model.module}
+        return Approvable("plan", digest, about, "", Asked.of(plan))
+    if attached := kind_of(path):
+        sent = kind_named(attached).read(path)
+        about = {"plan": sent.plan, "leaves": attached}
+        made_by = "" if sent.is_signed else attached  # the command has the kind's name
+        return Approvable(attached, sent.digest, about, made_by, Asked(leaving=(attached,)))
+    header = read_header(path)
+    kind = header.info.kind
+    made_by = "evaluate" if kind == "evaluation" else "train"
+    return Approvable(
+        "upload",
+        Upload.load(path, header).digest(),
+        {"plan": header.info.plan, "leaves": kind},
+        made_by if header.signature is None else "",
+        Asked.of_file(kind),
+    )
 
 
 @dataclass(frozen=True, slots=True)

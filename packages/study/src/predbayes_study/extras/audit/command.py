@@ -11,8 +11,7 @@ import predbayes_study
 from predbayes.errors import PlanError
 from predbayes.system import quoted
 from predbayes_study.cli.show import DEFAULT_SITE, DataArgument, KitArgument, SiteOption, say
-from predbayes_study.cli.site_check import site_log, site_option
-from predbayes_study.cli.site_train import DeviceOption, LearnerOption, read_site
+from predbayes_study.cli.site import DeviceOption, LearnerOption
 
 if TYPE_CHECKING:
     from predbayes_study.extras.audit.leakage import AttackResult
@@ -34,19 +33,20 @@ def audit_command(
     from predbayes_study.extras.audit.attack import audit
     from predbayes_study.extras.audit.leakage import FILE
     from predbayes_study.site.policy import Asked
-    from predbayes_study.site.release import Approvals
     from predbayes_study.site.rows import SiteRows
     from predbayes_study.site.secret import secret_for
+    from predbayes_study.site.site import Site
     from predbayes_study.site.training import HOME
     from predbayes_study.store.files import RUN_LOCK, locked
     from predbayes_study.tables.mapping import read_site_table
 
-    with site_log(site).during("audit", long=True, table=data.name) as what:
-        loaded, own = predbayes_study.Kit.load(kit), read_site(site)
+    here = Site(site)
+    with here.log.during("audit", long=True, table=data.name) as what:
+        loaded, own = predbayes_study.Kit.load(kit), here.file
         plan = loaded.plan
         what |= {"site": own.name, "plan": loaded.digest}
-        approvals = Approvals.of(own)
-        approvals.require_plan(loaded, site_option(site))
+        approvals = here.approvals
+        approvals.require_plan(loaded, here.option)
         secret = secret_for(plan, own)
         with listening([], bar=None):
             rows = SiteRows.of(plan, read_site_table(plan, own, data), secret=secret)
@@ -71,7 +71,7 @@ def audit_command(
         say(f"`site train` will refuse: {refused}")
     say(
         f"next: predbayes site train {quoted(kit)} {quoted(data)} --out {quoted(out)}"
-        f"{site_option(site)}; its egress page has these figures"
+        f"{here.option}; its egress page has these figures"
     )
 
 

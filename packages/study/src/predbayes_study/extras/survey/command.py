@@ -22,7 +22,7 @@ from predbayes_study.cli.show import (
     say_held_back,
     show_findings,
 )
-from predbayes_study.cli.site_check import NameOption, SuggestOption, show_draft
+from predbayes_study.cli.site import NameOption, SuggestOption, show_draft
 from predbayes_study.extras.survey.section import SurveyTerms
 from predbayes_study.wording import counted
 
