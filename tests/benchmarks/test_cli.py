@@ -2,14 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.__main__ import NAMES, main
-
-
-def test_benchmarks_are_listed(capsys):
-    assert main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(NAMES)
-    assert all(len(line.split()) > 4 for line in lines)
+from benchmarks.__main__ import main
 
 
 @pytest.mark.parametrize("arguments", [["samplr"], ["sampler", "--fast"]])

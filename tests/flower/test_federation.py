@@ -29,7 +29,7 @@ from predbayes.errors import DataError, TrainingError, UploadError
 from predbayes.exchange.federation import LeftOut
 from predbayes.methods.pooled import Pooled
 from predbayes.predictive.families import Categorical
-from predbayes_flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
+from predbayes_flower import UPLOAD, FlowerFederation, client_app, server_app
 from predbayes_flower.method_client import site_name
 from predbayes_flower.task import Question
 from tests.core.contracts.averaged import Averaged
@@ -141,11 +141,6 @@ def counted_fits(monkeypatch):
 
 
 class TestRounds:
-    def test_nodes_say_who_they_are_once(self, method, rows, grid):
-        digests(method, over(grid), rows[1], num_rounds=3)
-        for node in grid.configs:
-            assert (count(grid, node, HELLO), count(grid, node)) == (1, 3)
-
     def test_what_was_lost_is_asked_anew_and_sent_from_the_disk(
         self, method, rows, grid, monkeypatch
     ):
@@ -263,12 +258,6 @@ class TestLearners:
             expected = digests(method, InProcess(sites, learners=learners), reference)
             assert digests(method, over(grid), reference) == expected
             assert expected != digests(method, InProcess(sites), reference)
-
-    def test_a_method_with_one_learner_for_all_refuses_it(self, method, rows, tmp_path, caplog):
-        grid = self.grid(method, rows[0], {"site1": learner(Categorical)}, tmp_path)
-        found = digests(method, over(grid, quorum=2), rows[1])
-        assert [site for _, site, _ in found] == ["site0", "site2"]
-        assert "Averaged has one learner for all sites" in caplog.text
 
 
 class TestLostNodes:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from predbayes.files import file_digest
 from predbayes_flower import ACK, HELLO, UPLOAD, outbox
 from predbayes_flower.node import Node
 from predbayes_flower.outbox import Outbox, greeting
-from predbayes_flower.pump import MOST_READY, SMALL_BYTES
+from predbayes_flower.pump import SMALL_BYTES
 from predbayes_flower.server import Round, unpack_upload
 from predbayes_flower.study_client import app
 from predbayes_flower.wire import read_words, upload_record
@@ -96,10 +94,6 @@ class TestNode:
     def config(self, world, tmp_path):
         return make_node(world, tmp_path / "nodes", "Alpha")
 
-    def test_nothing_is_ready_before_training(self, world, config):
-        assert ready(config, world.kit.digest) is None
-        assert not Path(config["out"]).exists()
-
     def test_what_is_ready_is_what_an_answer_would_be(self, world, config):
         train(config)
         upload, signature = ready(config, world.kit.digest)
@@ -170,50 +164,6 @@ def test_whatever_is_sent_for_an_upload_is_refused_and_stops_nobody(
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("refused: ")]
     assert len(lines) == len(wrong)
     assert all(len(line.splitlines()) == 1 for line in lines)
-
-
-class SlowStudy:
-    """A study that takes files in while a test looks on."""
-
-    def __init__(self, study, while_adding):
-        self.study, self.while_adding = study, while_adding
-
-    def __getattr__(self, name):
-        return getattr(self.study, name)
-
-    def add_all(self, paths, **how):
-        self.while_adding()
-        return self.study.add_all(paths, **how)
-
-
-@pytest.mark.slow("waits for a hundred replies")
-def test_replies_that_nobody_has_time_for_wait_where_they_are(world, nodes):
-    strangers = {number: {} for number in range(100, 200)}  # they cannot say who they are
-    grid = DoubleGrid(app, {11: nodes[11], **strangers})
-    pull, adding, pulled = grid.pull_messages, threading.Event(), []
-
-    def pull_messages(message_ids):
-        if grid.asked[int(message_ids[0])][0] in strangers and not adding.is_set():
-            return []
-        found = pull(message_ids)
-        pulled.extend(found)
-        return found
-
-    def while_adding():
-        before = len(pulled)
-        adding.set()
-        end = time.monotonic() + 10
-        while len(pulled) - before < MOST_READY and time.monotonic() < end:
-            time.sleep(0.1)
-        time.sleep(0.5)  # in which all of them could be pulled
-        waiting.append(len(pulled) - before)
-
-    waiting = []
-    grid.pull_messages = pull_messages
-    study = SlowStudy(world.begin(sites=("Alpha",)), while_adding)
-    settings = dataclasses.replace(QUICK, num_at_once=1000)
-    assert Round(grid, study, settings).run() == {"Alpha": "in"}
-    assert MOST_READY <= waiting[0] <= MOST_READY + settings.num_threads
 
 
 def test_every_file_that_leaves_is_a_line_of_the_sites_audit_log(world, nodes):

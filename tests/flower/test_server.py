@@ -136,13 +136,6 @@ def test_without_the_quorum_there_is_no_result_and_nothing_is_lost(world, nodes)
     assert list(study.state().uploads) == ["Alpha"]
 
 
-def test_the_result_is_made_on_the_device_that_is_asked_for(world, nodes):
-    study = world.begin(sites=SITES[:3])
-    with pytest.raises(TrainingError, match="device 'nonsense' cannot be used"):
-        run_study(DoubleGrid(app, nodes), study.folder, QUICK, device="nonsense")
-    assert not study.state().results
-
-
 def test_one_run_at_a_time(world, nodes):
     from predbayes_study.store.files import RUN_LOCK, locked
 

@@ -25,14 +25,6 @@ def unit(request, tmp_path):
     return path
 
 
-def test_there_is_one_for_each_service():
-    assert [unit.stem for unit in UNITS] == [
-        "predbayes-hub",
-        "predbayes-node",
-        "predbayes-superlink",
-    ]
-
-
 def test_systemd_takes_it_without_a_word(unit):
     done = run("systemd-analyze", "verify", "--recursive-errors=no", unit)
     assert done.stdout + done.stderr == ""

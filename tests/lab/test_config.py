@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from predbayes.errors import ExperimentError, PredbayesError
-from predbayes.posterior.cyclical import PRESETS
 from predbayes_lab.config import (
     StudentSettings,
     load_experiment,
@@ -117,12 +116,6 @@ def test_overrides_see_defaults_and_the_command_line(write):
     assert chosen.settings({}, "fedavg").optimizer.lr == 0.1
 
 
-def test_presets_are_the_base_of_the_sampler(write):
-    experiment = load_experiment(write(), assignments=["sampler={preset='tuned'}"])
-    cell = experiment.cells()[0]
-    assert experiment.settings(cell, "mixture").sampler == PRESETS["tuned"]
-
-
 def test_grids_make_variants(write):
     grid = 'grid = { "optimizer.lr" = [0.1, 0.01], "options.proximal" = [1.0, 2.0] }'
     experiment = load_experiment(write(f"[data]\nname='wine'\n[methods.fedprox]\n{grid}\n"))
@@ -193,13 +186,6 @@ class TestStudent:
     def settings(self, write, text="", label="beta"):
         head = "[data]\nname = 'wine'\n"
         return load_experiment(write(head + text)).settings({}, label)
-
-    def test_by_default_it_is_the_papers(self, write):
-        """The sites' network, and no temperature of its own."""
-        settings = self.settings(write, "[network]\nhidden = [7]\n[methods.beta]\n")
-        assert settings.student == StudentSettings(hidden=None, recalibrate=False)
-        assert settings.student_network == settings.network
-        assert resolved(settings)["student"] == {"hidden": None, "recalibrate": False}
 
     def test_it_may_have_other_widths_than_the_sites(self, write):
         text = "[network]\nhidden = [7]\n[student]\nhidden = [30, 20]\n[methods.beta]\n"

@@ -369,16 +369,6 @@ class TestWorld:
 
 
 class TestMethods:
-    @pytest.mark.parametrize("name", list(METHODS))
-    def test_every_name_stands_for_a_method(self, name):
-        assert callable(import_object(METHODS[name].target))
-        assert METHODS[name].version >= 1
-
-    def test_methods_are_for_their_families(self, config):
-        config.write_text("[data]\nname='wine'\n[methods.fedkt]\n")
-        with pytest.raises(ExperimentError, match="wine is a regression; fedkt is for Categorical"):
-            all_records(load_experiment(str(config)))
-
     def test_a_pool_of_ones_own_is_made_a_method(self, config, tmp_path, monkeypatch):
         """Options are those of the pool and of `Pooled`; predictions are sent."""
         monkeypatch.syspath_prepend(tmp_path)

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Learner, Network, OptimizerSettings, SGDLearner
-from predbayes.learning.nets import cnn, mlp
+from predbayes.learning.nets import mlp
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 from predbayes_lab.shared import FitStore, Shared
@@ -127,34 +125,6 @@ class TestStore:
             assert torch.equal(vector(shared.fit(rows, rng=generator(1))), expected)
             assert counting.num_fits == num_fits
             assert list(tmp_path.iterdir()) == [path]
-
-    @pytest.mark.parametrize("channels_last", [True, False])
-    def test_weights_lie_as_they_lay(self, rng, tmp_path, channels_last):
-        """Another layout has the same numbers, but convolutions that differ in their last bits."""
-
-        def build() -> nn.Module:
-            layout = torch.channels_last if channels_last else torch.contiguous_format
-            return cnn((1, 8, 8), 2, channels=(8, 16)).to(memory_format=layout)
-
-        learner = SGDLearner(Network(build, Softmax(2)), OptimizerSettings(num_epochs=1))
-        images = (torch.randn(30, 1, 8, 8, generator=rng), torch.randint(2, (30,), generator=rng))
-        made, read = (
-            self.stored(tmp_path, learner=learner)[0].fit(images, rng=generator(1))
-            for _ in range(2)
-        )
-        for name, value in made.samples.arrays().items():
-            assert read.samples.arrays()[name].stride() == value.stride()
-        naturals = [predictor.predict(images[0]).natural() for predictor in (made, read)]
-        assert torch.equal(*naturals)
-
-    def test_penalties_and_loaders_are_fitted_and_not_stored(self, rows, tmp_path):
-        shared, counting = self.stored(tmp_path, [rows])
-        loader = DataLoader(TensorDataset(*rows), batch_size=10)
-        for _ in range(2):
-            shared.fit(rows, rng=generator(1), penalty=lambda module: None)
-            shared.fit(loader, rng=generator(1))
-        assert counting.num_fits == 4
-        assert list(tmp_path.iterdir()) == []
 
     def test_predictors_that_are_more_than_weights_are_not_stored(self, rows, tmp_path):
         class Sharper(Counting):

@@ -20,9 +20,11 @@ from predbayes_lab.records import LOSSES_FOLDER, RECORDS_FILE, read_records
 from predbayes_lab.rendering import to_markdown
 from predbayes_lab.sweep import sweep
 from predbayes_lab.tables import build_table
-from predbayes_lab.workers import import_ray
 
 LABELS = {"mixture", "beta", "beta student", "fedavg"}
+
+
+COMMAND = "from predbayes_lab.commands import experiments; experiments()"
 
 
 def scores(records):
@@ -121,7 +123,7 @@ def test_settings_that_cannot_work_stop_at_once(config, tmp_path):
 def test_a_sweep_killed_in_the_middle_goes_on(config, tmp_path):
     """kill -9, run again: no record lost, none twice, and the table of an undisturbed sweep."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    command = [sys.executable, "-m", "predbayes_study", "experiment", "sweep", str(config)]
+    command = [sys.executable, "-c", COMMAND, "sweep", str(config)]
     command += ["--workers", "1", "--seeds", "0-19", "--out", str(killed)]
     path = killed / RECORDS_FILE
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ)
@@ -148,7 +150,7 @@ def test_a_sweep_killed_in_the_middle_goes_on(config, tmp_path):
 
 def command_line(*arguments):
     """The command in a process of its own: Ray leaves threads and files behind in its process."""
-    command = [sys.executable, "-m", "predbayes_study", "experiment", *map(str, arguments)]
+    command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ)
 
 
@@ -169,17 +171,6 @@ def test_ray_gives_the_same_records_and_workers_share_their_fits(config, tmp_pat
     experiment = load_experiment(str(config), methods=["mixture"])
     again = sweep(experiment, tmp_path / "again", fits=fits)
     assert scores(again) == scores([r for r in fanned if r.method == "mixture"])
-
-
-def test_ray_is_silent_unless_the_user_wants_it_otherwise(monkeypatch):
-    """Its driver writes errors of its own to our stderr, such as of a shutdown in a race."""
-    monkeypatch.setitem(sys.modules, "ray", object())
-    for given, level in ((None, "fatal"), ("info", "info")):
-        monkeypatch.delenv("RAY_BACKEND_LOG_LEVEL", raising=False)
-        if given is not None:
-            monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", given)
-        import_ray()
-        assert os.environ["RAY_BACKEND_LOG_LEVEL"] == level
 
 
 def made_again(*_args, **_options):

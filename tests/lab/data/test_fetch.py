@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import sys
 import tarfile
 import threading
 import zipfile
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from predbayes.errors import DataError, MissingPackageError
+from predbayes.errors import DataError
 from predbayes_lab.data.fetch import CACHE, check, fetch
 from predbayes_lab.data.registry import DATASETS
 from tests.lab.data.publishers import table, write_hospitals, write_idx_set, write_table
@@ -146,12 +145,6 @@ def test_files_from_a_tar_archive(server, root, monkeypatch):
     assert (report.fingerprint.num_train, report.fingerprint.num_test) == (5, 1)
 
 
-def test_plain_files_stay_compressed_as_published(server, mnist, root):
-    fetch("mnist", root, base_url=server.url, progress=True)
-    assert files_below(root) == {f"mnist/{file}.gz" for file in mnist}
-    assert check("mnist", root).ok
-
-
 def test_what_is_there_and_right_is_not_asked_for_again(server, mnist, root):
     assert len(fetch("mnist", root, base_url=server.url)) == 4
     assert len(server.requests) == 4
@@ -221,12 +214,6 @@ def test_a_missing_page_and_a_dead_server_are_one_line_each(server, root):
     with pytest.raises(DataError, match=r"cannot download .*: ConnectionError"):
         fetch("wine", root, base_url="http://127.0.0.1:1")
     assert not [path for path in root.rglob("*") if path.is_file()]
-
-
-def test_a_missing_pooch_is_named_with_its_extra(root, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(MissingPackageError, match=r"packages/lab"):
-        fetch("wine", root)
 
 
 class TestCheck:

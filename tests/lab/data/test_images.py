@@ -137,16 +137,6 @@ def test_cifar_is_scaled_channel_by_channel(cifar, rng):
     torch.testing.assert_close(images.train_inputs, expected)
 
 
-@pytest.mark.parametrize("coarse", [0, 7])
-def test_cifar_100_has_fine_labels(coarse, tmp_path, rng):
-    labels = np.array([[coarse, 3], [coarse, 99]])
-    for file in ("train.bin", "test.bin"):
-        write_cifar(tmp_path / "cifar-100-binary" / file, labels, 0)
-    images = load("cifar100", root=tmp_path, rng=rng)
-    assert images.train_targets.tolist() == [3, 99]
-    assert ("not the publisher's" in images.fingerprint.note) == (coarse == 0)
-
-
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="a is not an idx file"):
         parse_idx(b"PK\x03\x04", "a")

@@ -25,7 +25,6 @@ ROWS = {
     "forest-fires": (414, 103, 14, None),
     "heart": (486, 254, 15, 2),
 }
-RELEASED = {
     "airquality": (6139, 1535, 13),
     "bike": (584, 147, 13),
     "wine": (1279, 320, 11),
@@ -73,30 +72,12 @@ class TestTables:
         dataset = load(name, rng=rng)
         assert residual_var(dataset) > 0.05
 
-    def test_released_variant_has_the_rows_and_columns_of_the_released_code(self, name, rng):
-        dataset = load(name, rng=rng, variant="released")
-        found = dataset.fingerprint
-        assert (found.num_train, found.num_test, found.num_features) == RELEASED[name]
-        assert bool(torch.isfinite(dataset.train_inputs).all())
-
 
 def residual_var(dataset):
     x = torch.cat([dataset.train_inputs, torch.ones(len(dataset.train_targets), 1)], -1).double()
     y = dataset.train_targets.double().unsqueeze(-1)
     fit = torch.linalg.lstsq(x, y, driver="gelsd").solution
     return float((x @ fit - y).square().mean())
-
-
-def test_released_bike_gives_its_target_away(rng):
-    assert residual_var(load("bike", rng=rng, variant="released")) < 1e-9
-
-
-@LONG
-def test_released_air_quality_is_sorted_by_nitrogen_oxides(rng):
-    """Never by the date, as was measured on the released code."""
-    dataset = load("airquality", rng=rng, variant="released")
-    column = dataset.feature_names.index("NOx(GT)")
-    assert torch.equal(dataset.sort_feature, dataset.train_inputs[:, column])
 
 
 def test_hospitals_have_the_rows_of_the_published_cohort(rng):

@@ -122,10 +122,6 @@ def test_the_target_of_forest_fires_is_the_logarithm_of_one_plus_area(root, rng)
     torch.testing.assert_close(dataset.train_targets.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_constant_columns_do_no_harm(root, rng):
-    assert load("wine", root=root, rng=rng).train_inputs[:, 1].abs().max() < 1e-6
-
-
 @pytest.mark.parametrize(
     ("name", "file", "content", "named"),
     [

@@ -138,17 +138,6 @@ def test_parquet_in_and_out(data, tmp_path):
     )
 
 
-def test_the_data_are_never_overwritten(data, tmp_path):
-    make_model("classes").save(tmp_path)
-    (tmp_path / "link.csv").symlink_to(data)
-    (tmp_path / "folder").mkdir()
-    for out in (data, tmp_path / "link.csv", tmp_path / "folder" / ".." / "rows.csv"):
-        result = run(tmp_path, data, "--out", out)
-        assert isinstance(result.exception, DataError)
-        assert "would overwrite" in str(result.exception)
-    assert data.read_text() == DATA
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [

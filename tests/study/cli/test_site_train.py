@@ -17,7 +17,6 @@ from predbayes.exchange.upload import Upload
 from predbayes_study.cli.app import app
 from predbayes_study.site.training import Training
 from predbayes_study.store.audit import AuditLog
-from predbayes_study.store.files import RUN_LOCK, locked
 from tests.study.messy import PLAN, messy_patients, write_kit
 from tests.study.world import make_world, own_table
 
@@ -255,17 +254,6 @@ class TestRefusals:
         error = run(TRAIN).exception
         assert isinstance(error, StudyError)
         assert "predbayes site check" in str(error)
-
-    def test_a_folder_in_which_another_process_trains_is_left_to_it(self, folder):
-        done("site key Basel")
-        done("site approve kit --by officer")
-        (folder / "out").mkdir()
-        with locked(folder / "out", RUN_LOCK):
-            error = run(TRAIN).exception
-        assert isinstance(error, StudyError)
-        assert str(error) == "another command is at work on out; try again later"
-        assert not (folder / "out" / "home").exists()
-        done(TRAIN)
 
     def test_who_stops_training_is_told_that_it_goes_on(self, folder, monkeypatch):
         def interrupted(self, rows):
