@@ -23,7 +23,6 @@ from predbayes_study.cli.show import (
     show_findings,
 )
 from predbayes_study.cli.site import NameOption, SuggestOption, show_draft
-from predbayes_study.extras.survey.section import SurveyTerms
 from predbayes_study.wording import counted
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ def survey_command(
 ) -> None:
     """Tell what your columns are like, in a file to approve."""
     from predbayes_study.extras.survey.leaving import write_survey
+    from predbayes_study.extras.survey.section import SurveyTerms
     from predbayes_study.site.site import Site, require_place
 
     own = Site(site)
