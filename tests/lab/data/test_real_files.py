@@ -25,12 +25,6 @@ ROWS = {
     "forest-fires": (414, 103, 14, None),
     "heart": (486, 254, 15, 2),
 }
-    "airquality": (6139, 1535, 13),
-    "bike": (584, 147, 13),
-    "wine": (1279, 320, 11),
-    "real-estate": (331, 83, 7),
-    "forest-fires": (413, 104, 12),
-}
 
 
 ALWAYS = {"mnist", "bike", "wine", "heart"}
