@@ -6,8 +6,8 @@ import fsspec
 import pytest
 
 from predbayes.errors import StudyError, UploadError
+from predbayes_study.attachments import max_bytes
 from predbayes_study.coordinator import stored
-from predbayes_study.coordinator.attachments import max_bytes
 from predbayes_study.coordinator.stored import add_stored
 from tests.study.world import make_world
 

@@ -141,7 +141,7 @@ def add(
 
 def _answers(study: predbayes_study.Study, given: list[str]) -> Iterator[Answer]:
     """Take in files, folders and what is at addresses; yield what became of each file."""
-    from predbayes_study.coordinator.attachments import attachment_kinds
+    from predbayes_study.attachments import attachment_kinds
     from predbayes_study.coordinator.stored import add_stored, is_address
 
     endings = (".safetensors", ".sealed", *(f".{kind}" for kind in attachment_kinds()))

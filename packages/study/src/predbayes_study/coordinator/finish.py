@@ -17,7 +17,7 @@ from predbayes.errors import StudyError, no_such
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.progress import tell_step
 from predbayes.threads import threads
-from predbayes_study.coordinator import attachments
+from predbayes_study import attachments
 from predbayes_study.coordinator.differencing import require_apart
 from predbayes_study.coordinator.signer import Signer
 from predbayes_study.coordinator.state import LABELS, MODEL_FOLDER, FinishedResult, State

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from predbayes.errors import StudyError
 from predbayes.exchange.strict import folded_name
-from predbayes_study.coordinator.attachments import attachment_kinds
+from predbayes_study.attachments import attachment_kinds
 from predbayes_study.result.accepted import (
     WEIGHTS_FILE,
     Accepted,

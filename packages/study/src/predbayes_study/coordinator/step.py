@@ -26,7 +26,7 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.files import TEMPORARY, file_digest, remove
 from predbayes.system import sync_folder
 from predbayes.text import printable
-from predbayes_study.coordinator import attachments
+from predbayes_study import attachments
 from predbayes_study.coordinator.signer import Signer, private_key
 from predbayes_study.coordinator.state import MAX_ROWS, RESULTS, UPLOADS, State
 from predbayes_study.plan.schema import PLAN_FILE, Plan, read_text

@@ -14,7 +14,7 @@ from pathlib import Path
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.optional import require
 from predbayes.text import printable
-from predbayes_study.coordinator import attachments
+from predbayes_study import attachments
 from predbayes_study.coordinator.intake import Intake
 from predbayes_study.coordinator.study import Study
 from predbayes_study.result.accepted import Accepted

@@ -21,7 +21,7 @@ from pathlib import Path
 from predbayes.errors import PredbayesError, StudyError
 from predbayes.files import file_digest
 from predbayes.text import printable
-from predbayes_study.coordinator.attachments import read_attachment
+from predbayes_study.attachments import read_attachment
 from predbayes_study.coordinator.finish import conclude_study, evaluated, kept_openings, outcome
 from predbayes_study.coordinator.run_status import RUN_FILE
 from predbayes_study.coordinator.signer import KEY_PATH

@@ -443,7 +443,7 @@ class Approvable(NamedTuple):
 def _approvable(path: Path) -> Approvable:
     """Read what is to be approved: a kit, an upload or an attachment."""
     from predbayes.exchange.upload import Upload
-    from predbayes_study.coordinator.attachments import kind_named, kind_of
+    from predbayes_study.attachments import kind_named, kind_of
     from predbayes_study.kit.kit import Kit
     from predbayes_study.payloads.details import read_header
     from predbayes_study.site.policy import Asked

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.errors import StudyError
-from predbayes_study.coordinator.attachments import Attachment
+from predbayes_study.attachments import Attachment
 from predbayes_study.extras.survey.surveyfile import (
     MAX_BYTES,
     begins_survey,
@@ -18,7 +18,7 @@ from predbayes_study.plan.schema import Plan
 
 
 class Surveys:
-    """The kind of attachment (`coordinator.attachments.AttachmentKind`)."""
+    """The kind of attachment (`attachments.AttachmentKind`)."""
 
     max_bytes = MAX_BYTES
 
