@@ -240,5 +240,6 @@ def quick_results() -> Iterator[None]:
     with (
         mock.patch.object(conclude, "taught_by", partial(taught_by, settings=short)),
         mock.patch.object(figures, "_svg", return_value="<svg></svg>"),
+        mock.patch.dict(figures.DRAWN, clear=True),
     ):
         yield

@@ -408,9 +408,9 @@ def _figures(
         drawings["curve"] = figures.pool_curve(result.pool.curve)
     event = event_of(result)
     if event is not None and event.bins:
-        drawings["risk"] = figures.risk_diagram(event.bins, event.name)
+        drawings["risk"] = figures.calibration_diagram(event.bins, event.name)
     elif result.reliability is not None:
-        drawings["reliability"] = figures.reliability_diagram(result.reliability)
+        drawings["reliability"] = figures.calibration_diagram(result.reliability.bins)
     if event is not None and event.curve:
         thresholds = [one.threshold for one in event.at]
         drawings["decisions"] = figures.decision_curve(
