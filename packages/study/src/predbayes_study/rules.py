@@ -9,7 +9,7 @@ into e-mails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 Severity = Literal["error", "warning"]
@@ -42,18 +42,22 @@ class Rule(NamedTuple, Generic[C_contra]):
     finds: Callable[[C_contra], bool | Iterable[Any]]
     message: str = "{found}"
 
-    def texts(self, asked: C_contra) -> Iterator[str]:
-        """Yield one message for each thing that is wrong."""
+    def findings(self, asked: C_contra) -> Iterator[Finding]:
+        """Yield a finding for each thing that is wrong; what was found may be one already."""
         found = self.finds(asked)
         for one in (asked,) * found if isinstance(found, bool) else found:
-            yield self.message.format(found=one, asked=asked)
+            if isinstance(one, Finding):
+                yield replace(one, key=self.key)
+            else:
+                text = self.message.format(found=one, asked=asked)
+                yield Finding(self.severity, text, key=self.key)
 
 
 def findings(rules: Iterable[Rule[C_contra]], asked: C_contra) -> Iterator[Finding]:
     """Yield what rules find, each with the rule's key before its text."""
     for rule in rules:
-        for text in rule.texts(asked):
-            yield Finding(rule.severity, f"{rule.key}: {text}", key=rule.key)
+        for found in rule.findings(asked):
+            yield replace(found, text=f"{found.key}: {found.text}")
 
 
 def error(text: str, values: Sequence[str] = ()) -> Finding:

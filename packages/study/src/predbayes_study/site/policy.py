@@ -239,8 +239,8 @@ class SitePolicy:
         found: dict[str, None] = {}  # what no policy can allow is said once
         for rule in (*RULES, *added):
             for where, policy in self.holding:
-                for text in rule.texts(Case(policy, asked)):
-                    found[text + _against(rule.key, where, policy)] = None
+                for one in rule.findings(Case(policy, asked)):
+                    found[one.text + _against(rule.key, where, policy)] = None
         if asked.plan is not None and asked.learner == AUTO and not self.learners(asked.plan):
             lists = [{*policy.learners} for _, policy in self.holding if policy.learners]
             if all(asked.fitted & names for names in lists):  # or each of them has said so

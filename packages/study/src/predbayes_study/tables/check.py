@@ -19,7 +19,7 @@ from torch import Tensor
 from predbayes.errors import DataError
 from predbayes_study.plan.schema import Category, Column, Number, Plan
 from predbayes_study.plan.text import assignments
-from predbayes_study.rules import Finding, error, errors_of, warning
+from predbayes_study.rules import Finding, Rule, Severity, error, errors_of, warning
 from predbayes_study.tables.coding import Examined, code_targets, examine, moments, target_problems
 from predbayes_study.tables.column import Cells, key_of
 from predbayes_study.tables.mapping import PATIENT, entry_problems, stores_of, translate
@@ -39,16 +39,12 @@ MIN_TRAIN_ROWS = 50
 MIN_HELD_OUT = 30
 """With fewer the comparison of models at the site has intervals too wide to choose by."""
 
-MIN_OF_CLASS = 10
-"""Rows with fewer of which a class is hardly learnt."""
-
 MAX_VALUES = 5
 """Different values of one finding that are shown to whoever asks."""
 
 _FEW_KNOWN = 0.5
 _FAR = 2.0  # scales between the mean of all numbers of a column and the plan's
 _UNLIKE = 4.0  # times their spread
-_MOST_IN_FIRST = 0.9  # of times, within the first interval of a survival
 _BECOMES = {
     Kind.UNLISTED: ", which become `other`",
     Kind.OUTSIDE: ", which become its nearest end",
@@ -138,6 +134,31 @@ class _Table:
         return examine(self.plan, self.frame, "clip few")
 
     @cached_property
+    def wrong(self) -> frozenset[str]:
+        """The columns that have problems already."""
+        problems = (*self.examined.problems, *self.ambiguous)
+        return frozenset(problem.column for problem in problems)
+
+    def sound_columns(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield columns without problems, and their codes; vectors have none."""
+        for name, codes in zip(self.plan.columns, self.examined.codes.T, strict=True):
+            there = self.has(name) or not self.plan.columns[name].optional
+            if there and name not in self.plan.vectors and name not in self.wrong:
+                yield name, codes
+
+    @cached_property
+    def targets(self) -> Tensor | None:
+        """The targets as training sees them; None if some cannot be read."""
+        of_targets = any(problem.column in self.plan.outcomes for problem in self.ambiguous)
+        wrong = of_targets or target_problems(self.plan, self.frame)
+        return None if wrong else code_targets(self.plan, self.frame)
+
+    @property
+    def num_known(self) -> int:
+        """Rows whose target is known."""
+        return 0 if self.targets is None else int((~self.targets.isnan()).sum())
+
+    @cached_property
     def likely(self) -> dict[str, str]:
         """The site's columns that the plan's may be, by the rules of `suggest`."""
         known = [name for name in self.plan.names if self.has(name)]
@@ -171,14 +192,8 @@ def site_problems(
     frame, ambiguous = translate(plan, site, raw)
     frame = with_vectors(plan, frame, path, stores_of(plan, site))
     table = _Table(plan, site, raw, frame, ambiguous, told, count_held_out)
-    findings = [
-        *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
-        *_entries(table),
-        *_problems(error, table, table.ambiguous),
-        *_columns(table),
-        *_target(table),
-        *_repeated(table),
-    ]
+    rules = (*RULES, *plan.rules_of("table"))
+    findings = [found for rule in rules for found in rule.findings(table)]
     findings.sort(key=lambda finding: finding.severity)
     return SiteCheck(tuple(findings), tuple(_summary(table)))
 
@@ -186,19 +201,23 @@ def site_problems(
 # The site's file
 
 
-def _entries(table: _Table) -> Iterator[Finding]:
-    """Recodes that lead nowhere, and codes that no cell has."""
+def _lost_recodes(table: _Table) -> Iterator[str]:
+    """Recodes that lead nowhere."""
     for name in table.plan.names:
-        entry, words = table.entry(name), _plan_words(table.plan, name)
-        unknown = {word for word in entry.recode.values() if word and words and word not in words}
+        words = _plan_words(table.plan, name)
+        recoded = table.entry(name).recode.values()
+        unknown = {word for word in recoded if word and words and word not in words}
         if unknown:
-            yield error(
+            yield (
                 f"{name}: {SITE_FILE} recodes to {counted(len(unknown), 'word')} that "
                 f"{_are(len(unknown))} not in the plan; the plan has {', '.join(words)}"
             )
-        is_text = table.has(name) and name not in table.plan.vectors
-        idle = _idle(table, name) if is_text else []
-        if idle:
+
+
+def _idle_codes(table: _Table) -> Iterator[Finding]:
+    """Codes that no cell has."""
+    for name in table.plan.names:
+        if table.has(name) and name not in table.plan.vectors and (idle := _idle(table, name)):
             codes = f"{counted(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))}"
             yield warning(f"{name}: {codes} in no cell; check the spelling", idle)
 
@@ -226,73 +245,69 @@ def _plan_words(plan: Plan, name: str) -> tuple[str, ...]:
 # Columns
 
 
-def _columns(table: _Table) -> Iterator[Finding]:
-    plan, examined = table.plan, table.examined
-    yield from _problems(error, table, examined.problems)
-    yield from _problems(warning, table, examined.oddities)
-    wrong = {problem.column for problem in (*examined.problems, *table.ambiguous)}
-    for index, (name, column) in enumerate(plan.columns.items()):
-        if not table.has(name) and column.optional:
-            yield warning(f"{name}: the table does not have it; the plan does not need it")
-        elif name in plan.vectors and name not in wrong:
-            yield from _vectors(table, name)
-        elif name not in wrong:
-            yield from _column(name, examined.codes[:, index])
-            yield from _unit(table, name, column, examined.codes[:, index].numpy())
+def _units(table: _Table) -> Iterator[str]:
+    """Numbers that may be in another unit, or of another column."""
+    for name, codes in table.sound_columns():
+        yield from _unit(table, name, table.plan.columns[name], codes.numpy())
 
 
 def _unit(
     table: _Table, name: str, column: Column, values: Array, *, is_log: bool = False
-) -> Iterator[Finding]:
-    if not isinstance(column, Number):
-        return
-    theirs, where = table.entry(name).column, f"{_where(table, name)} in {SITE_FILE}"
-    if doubt := unit_doubt(name, column, values, theirs=theirs, where=where, is_log=is_log):
-        yield warning(doubt)
+) -> Iterator[str]:
+    if isinstance(column, Number):
+        theirs, where = table.entry(name).column, f"{_where(table, name)} in {SITE_FILE}"
+        doubt = unit_doubt(name, column, values, theirs=theirs, where=where, is_log=is_log)
+        yield from filter(None, [doubt])
 
 
-def _vectors(table: _Table, name: str) -> Iterator[Finding]:
-    """Whether the numbers of vectors have the mean and the spread of the plan's."""
-    column, found = table.plan.vectors[name], moments(table.examined.vectors.get(name))
-    if found is None or column.centre is None or column.scale is None:
-        return
-    mean, std = found
-    off, ratio = abs(mean - column.centre) / column.scale, std / column.scale
-    if off > _FAR or not 1 / _UNLIKE < ratio < _UNLIKE:
-        yield warning(
-            f"{name}: its values are unlike those of the plan: their mean is {off:.1f} scales from "
-            f"the plan's centre and their spread {ratio:.2g} of its scale. Are they of another "
-            "range, or made in another way?"
-        )
+def _vectors(table: _Table) -> Iterator[str]:
+    """Vectors whose numbers do not have about the mean and the spread of the plan's."""
+    for name, column in table.plan.vectors.items():
+        found = None if name in table.wrong else moments(table.examined.vectors.get(name))
+        if found is None or column.centre is None or column.scale is None:
+            continue
+        mean, std = found
+        off, ratio = abs(mean - column.centre) / column.scale, std / column.scale
+        if off > _FAR or not 1 / _UNLIKE < ratio < _UNLIKE:
+            yield (
+                f"{name}: its values are unlike those of the plan: their mean is {off:.1f} scales "
+                f"from the plan's centre and their spread {ratio:.2g} of its scale. Are they of "
+                "another range, or made in another way?"
+            )
 
 
-def _column(name: str, codes: Tensor) -> Iterator[Finding]:
-    known = codes[~codes.isnan()]
-    if not len(known):
-        yield warning(f"{name}: missing in all rows")
-        return
-    if len(known) < _FEW_KNOWN * len(codes):
-        yield warning(f"{name}: missing in more than half of the rows")
-    if bool((known == known[0]).all()):
-        yield warning(f"{name}: the same in every row that has it; is it the right column?")
+def _few_values(table: _Table) -> Iterator[str]:
+    for name, codes in table.sound_columns():
+        known = codes[~codes.isnan()]
+        if not len(known):
+            yield f"{name}: missing in all rows"
+        elif len(known) < _FEW_KNOWN * len(codes):
+            yield f"{name}: missing in more than half of the rows"
+
+
+def _constants(table: _Table) -> Iterator[str]:
+    for name, codes in table.sound_columns():
+        known = codes[~codes.isnan()]
+        if len(known) and bool((known == known[0]).all()):
+            yield name
 
 
 # What to do
 
 
 def _problems(
-    severity: Callable[..., Finding], table: _Table, problems: Iterable[Problem]
+    table: _Table, problems: Iterable[Problem], severity: Severity = "error"
 ) -> Iterator[Finding]:
     """Problems with what to do about them, and the first different cells that have them."""
     for problem in problems:
-        so = _BECOMES.get(problem.kind, "") if severity is warning else ""
+        so = _BECOMES.get(problem.kind, "") if severity == "warning" else ""
         values: tuple[str, ...] = ()
         is_text = problem.column not in table.plan.vectors
         if problem.lines and problem.kind is not Kind.MISSING and is_text:
             cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
             values = tuple(dict.fromkeys(cells))[:MAX_VALUES]
-        found = severity(f"{problem.told(table.least)}{so}; {_remedy(table, problem)}", values)
-        yield replace(found, hides=bool(table.least and problem.lines))
+        text = f"{problem.told(table.least)}{so}; {_remedy(table, problem)}"
+        yield Finding(severity, text, values, hides=bool(table.least and problem.lines))
 
 
 def _remedy(table: _Table, problem: Problem) -> str:
@@ -337,53 +352,56 @@ def _addition(table: _Table, name: str) -> SiteColumn:
 # Rows
 
 
-def _target(table: _Table) -> Iterator[Finding]:
-    plan, name = table.plan, table.plan.target.name
-    problems = target_problems(plan, table.frame)
-    yield from _problems(error, table, problems)
-    if problems or any(problem.column in plan.outcomes for problem in table.ambiguous):
-        return
-    targets = code_targets(plan, table.frame)
-    known = targets[~targets.isnan()]
-    if len(known) < len(targets):
-        rows = stepped(len(targets) - len(known), "row", table.least)
-        yield warning(f"{name}: missing in {rows}, which are not trained on")
-    yield from _sizes(table, len(known))
-    if len(known):
-        yield from task_of(plan).doubts(plan, known)
-        yield from _doubts(table, targets)
+def _task_doubts(table: _Table) -> Iterator[Finding]:
+    if (targets := table.targets) is not None and len(known := targets[~targets.isnan()]):
+        yield from task_of(table.plan).doubts(table.plan, known)
 
 
-def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
-    """Whether it is the plan's target, in the plan's unit and the right way round."""
+def _target_doubts(table: _Table) -> Iterator[Finding]:
+    """Whether it is the plan's target, and the right way round."""
+    severity: Severity = "warning" if table.site.target.confirmed else "error"
+    if table.num_known and table.targets is not None:
+        codes = table.examined.codes.numpy()
+        for text in target_doubts(table.plan, codes, table.targets.numpy()):
+            yield Finding(severity, text)
+
+
+def _target_unit(table: _Table) -> Iterator[str]:
     plan, target = table.plan, table.plan.target
-    codes = table.examined.codes.numpy()
-    severity = warning if table.site.target.confirmed else error
-    yield from map(severity, target_doubts(plan, codes, targets.numpy()))
-    if not task_of(plan).is_scaled or target.scale is None:
+    if not table.num_known or not task_of(plan).is_scaled or target.scale is None:
         return
     column = Number(type="number", unit=target.unit, centre=target.centre, scale=target.scale)
     centre, scale = target_units(plan)
-    values = (centre + scale * targets).numpy()
+    assert table.targets is not None
+    values = (centre + scale * table.targets).numpy()
     yield from _unit(table, target.name, column, values, is_log=target.transform == "log")
 
 
-def _sizes(table: _Table, num_rows: int) -> Iterator[Finding]:
-    plan, least, num_held_out = table.plan, table.least, table.num_held_out(num_rows)
-    if num_rows - num_held_out < plan.rules.min_rows:
+def _rows(table: _Table) -> Iterator[Finding]:
+    """Whether there are rows enough to train on, and to compare models on."""
+    if table.targets is None:
+        return
+    plan, num_known, num_rows = table.plan, table.num_known, len(table.targets)
+    held_out = table.num_held_out(num_known)
+    trained = num_known - held_out
+    if num_known < num_rows:
+        rows = stepped(num_rows - num_known, "row", table.least)
+        yield warning(f"{plan.target.name}: missing in {rows}, which are not trained on")
+    if trained < plan.rules.min_rows:
         yield error(
-            f"{plan.target.name}: known in {stepped(num_rows, 'row', least)}; with fewer than "
-            f"min_rows = {plan.rules.min_rows} of the plan to train on a site does not take part"
+            f"{plan.target.name}: known in {stepped(num_known, 'row', table.least)}; with fewer "
+            f"than min_rows = {plan.rules.min_rows} of the plan to train on a site does not take "
+            "part"
         )
-    elif num_rows - num_held_out < MIN_TRAIN_ROWS:
+    elif trained < MIN_TRAIN_ROWS:
         yield warning(
-            f"{counted(num_rows - num_held_out, 'row')} to train on: with fewer than "
-            f"{MIN_TRAIN_ROWS} a model says little"
+            f"{counted(trained, 'row')} to train on: with fewer than {MIN_TRAIN_ROWS} a model says "
+            "little"
         )
-    if plan.learner.holdout and num_held_out < MIN_HELD_OUT:
+    if plan.learner.holdout and held_out < MIN_HELD_OUT:
         yield warning(
-            f"{counted(num_held_out, 'row')} held out: with fewer than {MIN_HELD_OUT} nobody can "
-            "say which model is best for you"
+            f"{counted(held_out, 'row')} held out: with fewer than {MIN_HELD_OUT} nobody can say "
+            "which model is best for you"
         )
 
 
@@ -397,6 +415,50 @@ def _repeated(table: _Table) -> Iterator[Finding]:
             f"as an earlier row in all columns of the plan{where}; are they different patients?"
         )
         yield replace(found, hides=bool(table.least))
+
+
+RULES = (
+    Rule[_Table](
+        "site.toml",
+        "error",
+        lambda table: entry_problems(table.plan, table.site, table.raw.columns),
+    ),
+    Rule[_Table]("recode", "error", _lost_recodes),
+    Rule[_Table]("codes", "warning", _idle_codes),
+    Rule[_Table]("mapping", "error", lambda table: _problems(table, table.ambiguous)),
+    Rule[_Table]("cells", "error", lambda table: _problems(table, table.examined.problems)),
+    Rule[_Table](
+        "cells", "warning", lambda table: _problems(table, table.examined.oddities, "warning")
+    ),
+    Rule[_Table](
+        "absent",
+        "warning",
+        lambda table: (
+            name
+            for name, column in table.plan.columns.items()
+            if column.optional and not table.has(name)
+        ),
+        "{found}: the table does not have it; the plan does not need it",
+    ),
+    Rule[_Table]("vectors", "warning", _vectors),
+    Rule[_Table]("missing", "warning", _few_values),
+    Rule[_Table](
+        "constant",
+        "warning",
+        _constants,
+        "{found}: the same in every row that has it; is it the right column?",
+    ),
+    Rule[_Table]("unit", "warning", _units),
+    Rule[_Table](
+        "cells", "error", lambda table: _problems(table, target_problems(table.plan, table.frame))
+    ),
+    Rule[_Table]("rows", "warning", _rows),
+    Rule[_Table]("target", "warning", _task_doubts),
+    Rule[_Table]("target", "error", _target_doubts),
+    Rule[_Table]("unit", "warning", _target_unit),
+    Rule[_Table]("repeated", "warning", _repeated),
+)
+"""What is looked for in a site's table."""
 
 
 def _summary(table: _Table) -> Iterator[str]:
