@@ -35,7 +35,6 @@ from benchmarks.hospital_commands import run_commands
 from predbayes.api.run import run as run_method
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.methods.pooled import Pooled
-from predbayes.methods.server_only import ServerOnly
 from predbayes.optional import require
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.pool import PoolState
@@ -44,6 +43,7 @@ from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
 from predbayes.seeding import generator
 from predbayes.summand import fold
+from predbayes_lab.baselines.server_only import ServerOnly
 from predbayes_lab.config import Settings
 from predbayes_lab.data.dataset import Dataset
 from predbayes_lab.data.heart import HOSPITALS

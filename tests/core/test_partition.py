@@ -13,7 +13,6 @@ from predbayes.partition import (
     dirichlet,
     homogeneous,
     label_skew,
-    label_skew_released,
     sorted_by,
 )
 from predbayes.seeding import generator
@@ -138,34 +137,3 @@ def test_groups_without_rows_are_refused():
         by_group(torch.tensor([0, 2, 2]))
     with pytest.raises(DataError, match="no rows to deal"):
         by_group(torch.tensor([], dtype=torch.int64))
-
-
-class TestReleasedSkew:
-    y = torch.arange(10).repeat(4800)  # MNIST without its reference rows, nearly
-
-    def deal(self, h, seed=0, **options):
-        return label_skew_released(self.y, 5, h, rng=generator(seed), **options)
-
-    @pytest.mark.parametrize(
-        ("h", "num_shared", "num_used"), [(0.3, 8400, 18_000), (0.6, 4800, 36_000)]
-    )
-    def test_clients_share_rows_as_the_released_code_was_measured_to(self, h, num_shared, num_used):
-        parts = self.deal(h, shard_size=12_000)
-        assert [len(part) for part in parts] == [12_000] * 5
-        shared = parts[0][-num_shared:]
-        assert all(torch.equal(part[-num_shared:], shared) for part in parts)
-        # Own-class rows among the shared ones are used already.
-        assert len(torch.cat(parts).unique()) == pytest.approx(num_used, rel=0.01)
-
-    def test_class_pairs_are_the_same_for_every_seed(self):
-        pairs = [
-            [sorted(self.y[part].unique().tolist()) for part in self.deal(1.0, seed)]
-            for seed in (0, 1)
-        ]
-        assert pairs[0] == pairs[1] == [[1, 4], [5, 7], [3, 9], [0, 8], [2, 6]]
-
-    def test_own_classes_come_first_and_clients_beyond_the_classes_repeat_them(self):
-        parts = label_skew_released(torch.arange(3).repeat(40), 5, 0.5, rng=generator(0))
-        own = [torch.arange(3).repeat(40)[part[:12]].unique().tolist() for part in parts]
-        assert all(len(classes) == 1 for classes in own)
-        assert own[:2] == own[3:]

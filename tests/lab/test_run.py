@@ -236,7 +236,7 @@ class TestResults:
             "from dataclasses import replace\n"
             "import torch\n"
             "from predbayes import Gaussian\n"
-            "from predbayes.methods.server_only import ServerOnly\n"
+            "from predbayes_lab.baselines.server_only import ServerOnly\n"
             "class Certain:\n"
             "    def __init__(self, learner):\n"
             "        self.inner = ServerOnly(learner)\n"

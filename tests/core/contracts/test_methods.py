@@ -31,15 +31,12 @@ from predbayes.learning.local import (
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
-from predbayes.methods.server_only import ServerOnly
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.best_site import BestSite
 from predbayes.pools.terms import beta, gated, gpoe, mixture, product, rbcm, tempered
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes.summand import Collected, fold
-from predbayes_lab.released_beta import beta as released
 from tests.core.contracts.averaged import Averaged, Ensemble
 
 NETWORKS = {
@@ -73,7 +70,6 @@ METHODS = {
     "product": lambda family: Pooled(learner(family), product()),
     "beta": lambda family: Pooled(learner(family), beta()),
     "beta by predictions": lambda family: Pooled(learner(family), beta(), send="predictions"),
-    "released beta": lambda family: Pooled(learner(family), released("released")),
     "rbcm": lambda family: Pooled(learner(family), rbcm()),
     "gpoe": lambda family: Pooled(learner(family), gpoe()),
     "gated": lambda family: Pooled(learner(family), gated()),
@@ -87,10 +83,8 @@ METHODS = {
         learner(family), AutoPool(keep_apart=True, min_labels=20, num_folds=2)
     ),
     "auto, too few labels": lambda family: Pooled(learner(family), AutoPool(), send="predictions"),
-    "best site": lambda family: Pooled(learner(family), BestSite()),
     "averaged": lambda family: Averaged(point(family)),
     "ensemble": lambda family: Ensemble(point(family)),
-    "server only": lambda family: ServerOnly(learner(family)),
     "distilled beta": lambda family: Distilled(
         Pooled(learner(family), beta()), STUDENTS[family], SHORT
     ),

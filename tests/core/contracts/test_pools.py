@@ -15,14 +15,11 @@ import torch
 
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.best_site import BestSite
-from predbayes.pools.stacking import RidgeStacker, SimplexStacking
 from predbayes.pools.terms import beta, gated, gpoe, log_pool, mixture, product, rbcm, tempered
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes.summand import Collected, fold
-from predbayes_lab.released_beta import beta as released
 
 OWN_POOL = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "own_pool.py"))["Median"]
 POOLS = {
@@ -31,26 +28,29 @@ POOLS = {
     "robust committee": rbcm(),
     "generalised product": gpoe(),
     "beta": beta(),
-    "released beta": released("released"),
     "tempered mixture": tempered(),
     "tempered product": tempered("product"),
     "auto": AutoPool(),
     "auto, kept apart": AutoPool(keep_apart=True, num_folds=2),
     "auto, too few labels": AutoPool(min_labels=100),
-    "best site": BestSite(),
     "gated mixture": gated(),
     "gated log pool": gated("log", exponent=0.5),
     "log pool": log_pool(),
-    "simplex stacking": SimplexStacking(),
-    "ridge stacker": RidgeStacker(),
     "one's own": OWN_POOL(),
 }
-CASES = [
-    pytest.param(pool, family, id=f"{name}-{family.__name__}")
-    for name, pool in POOLS.items()
-    for family in (Categorical, Gaussian)
-    if family in pool.families
-]
+
+
+def cases_of(pools):
+    """The options of a fixture that is each pool in each of its families."""
+    params = [
+        pytest.param((pool, family), id=f"{name}-{family.__name__}")
+        for name, pool in pools.items()
+        for family in (Categorical, Gaussian)
+        if family in pool.families
+    ]
+    return {"params": params}
+
+
 NUM_LABELS, NUM_ROWS = 40, 60
 
 
@@ -87,6 +87,14 @@ class Case:
     total: Any
     predictive: Any
 
+    @classmethod
+    def of(cls, pool, family):
+        sites, reference = world(family)
+        state = pool.init(reference)
+        total = fold(pool.lift(state, site) for site in sites)
+        predictive = pool.finish(state, total, reference, rng=generator(0)).predictive
+        return cls(pool, family, sites, reference, total, predictive)
+
     def finished(self, total, reference=None):
         reference = reference or self.reference
         state = self.pool.init(reference)
@@ -97,16 +105,9 @@ class Case:
         return fold(self.pool.lift(state, site) for site in sites)
 
 
-@pytest.fixture(
-    scope="module", params=[case.values for case in CASES], ids=[case.id for case in CASES]
-)
+@pytest.fixture(scope="module", **cases_of(POOLS))
 def case(request):
-    pool, family = request.param
-    sites, reference = world(family)
-    state = pool.init(reference)
-    total = fold(pool.lift(state, site) for site in sites)
-    predictive = pool.finish(state, total, reference, rng=generator(0)).predictive
-    return Case(pool, family, sites, reference, total, predictive)
+    return Case.of(*request.param)
 
 
 def close(one, other):

@@ -20,8 +20,8 @@ from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.best_site import BestSite
 from predbayes.pools.pool import PoolState
+from predbayes.pools.terms import TermPool
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator, split
@@ -148,7 +148,7 @@ def test_what_is_no_learner_is_refused(wrong, said):
         Pooled(LEARNER, AutoPool(), own=wrong)
 
 
-class Careless(BestSite):
+class Careless(TermPool):
     """A pool that returns whatever it is told to."""
 
     def returns(self, what):
@@ -174,7 +174,7 @@ def certain(num_rows, value=0.0):
     ],
 )
 def test_what_a_pool_must_not_return_is_refused(world, returned, said):
-    method = Pooled(LEARNER, Careless().returns(returned))
+    method = Pooled(LEARNER, Careless(name="Careless", weights=0.0).returns(returned))
     with pytest.raises(PoolError, match=f"^{said}"):
         method.finish(PoolState(), None, world[1], rng=generator(0))
 

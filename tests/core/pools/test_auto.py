@@ -21,7 +21,6 @@ from predbayes.learning.local import Learner, Network, OptimizerSettings, SGDLea
 from predbayes.learning.nets import mlp
 from predbayes.methods import pooled as pooled_module
 from predbayes.methods.pooled import Pooled, upload_of
-from predbayes.methods.server_only import ServerOnly
 from predbayes.pools import auto as auto_module
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.terms import beta, mixture, tempered
@@ -136,41 +135,6 @@ def components_chosen_from(monkeypatch, method, sites, reference):
 BOTH = pytest.mark.parametrize(
     "family", [Categorical, pytest.param(Gaussian, marks=pytest.mark.slow("many candidates"))]
 )
-
-
-class TestItPays:
-    @BOTH
-    def test_with_skewed_sites_and_labels_nothing_else_is_better(self, family):
-        """On rows that nothing was tuned or fitted on, over four worlds."""
-        learner = LEARNERS[family]
-        methods = (
-            auto(family),
-            Pooled(learner, beta(), send="predictions"),
-            Pooled(learner, mixture(), send="predictions"),
-            Pooled(learner, tempered(), send="predictions"),
-            ServerOnly(learner),
-        )
-        losses = torch.zeros(len(methods))
-        for seed in range(4):
-            sites, reference, y = world(family, num_labels=150, num_evaluate=2000, seed=seed)
-            states = [run(method, InProcess(sites), reference, seed=0).state for method in methods]
-            losses += torch.tensor([nll(s.predictive[reference.evaluate], y) for s in states])
-        assert float(losses[0]) < float(losses[1:].min())
-
-    def test_where_sites_know_nothing_the_own_model_is_found(self):
-        """Labels at the sites are drawn by lot: whoever listens to them loses."""
-        sites, reference, y = world(num_labels=300, num_evaluate=2000)
-        lost = {
-            name: (x, torch.randint(3, (len(x),), generator=generator(0, name)))
-            for name, (x, _) in sites.items()
-        }
-        state, server = (
-            run(method, InProcess(lost), reference, seed=0).state
-            for method in (auto(), ServerOnly(Blobs()))
-        )
-        assert OWN in state.choice.spec.components
-        ours, theirs = (nll(s.predictive[-2000:], y) for s in (state, server))
-        assert ours <= theirs + 0.02  # its models have seen four rows of five
 
 
 class TestLearn:

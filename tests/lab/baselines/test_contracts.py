@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predbayes.methods.distilled import Distilled
+from predbayes.methods.pooled import Pooled
 from predbayes_lab.baselines.ep_mcmc import EPMCMC
 from predbayes_lab.baselines.fedavg import FedAvg
 from predbayes_lab.baselines.fedbe import FedBE
@@ -15,7 +16,10 @@ from predbayes_lab.baselines.fedprox import FedProx
 from predbayes_lab.baselines.fedyogi import FedYogi
 from predbayes_lab.baselines.moments import head_for
 from predbayes_lab.baselines.oneshot import OneShotFL
+from predbayes_lab.baselines.server_only import ServerOnly
+from predbayes_lab.baselines.sites_apart import BestSite
 from predbayes_lab.baselines.with_head import auto_with_head
+from predbayes_lab.released import beta
 from tests.core.contracts.test_methods import (  # noqa: F401
     SHORT,
     STUDENTS,
@@ -24,11 +28,15 @@ from tests.core.contracts.test_methods import (  # noqa: F401
     again,
     as_params,
     cases_of,
+    learner,
     point,
     sampler,
 )
 
 METHODS = {
+    "best site": lambda family: Pooled(learner(family), BestSite()),
+    "server only": lambda family: ServerOnly(learner(family)),
+    "released beta": lambda family: Pooled(learner(family), beta("released")),
     "fedavg": lambda family: FedAvg(point(family)),
     "fedprox": lambda family: FedProx(point(family), proximal=0.1),
     "fedyogi": lambda family: FedYogi(point(family)),

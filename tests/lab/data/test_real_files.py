@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predbayes.partition import label_skew_released
 from predbayes_lab.data.fetch import check
 from predbayes_lab.data.files import data_root
 from predbayes_lab.data.registry import count_rows, load
+from predbayes_lab.released import label_skew_released
 
 pytestmark = pytest.mark.data
 

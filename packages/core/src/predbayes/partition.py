@@ -1,7 +1,6 @@
 """How rows are dealt to clients: pure functions from labels or features to lists of indices.
 
 Every function returns a true partition: the parts are disjoint, cover all rows, and none is empty.
-The one exception says so in its name and its docstring: `label_skew_released`.
 
 The paper's heterogeneity h replaces a fraction h of each homogeneous shard by rows sorted by class.
 Done on copies of the data, as the paper words it, clients would share rows. Here the fraction h is
@@ -15,12 +14,8 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError
-from predbayes.seeding import generator
 
 MAX_DRAWS = 100  # of a Dirichlet split in which some client is left with nothing
-
-# Released: what torch.randperm(10) gives at seed 0, the order for every seed of the authors' runs.
-_RELEASED_CLASS_ORDER = (4, 1, 7, 5, 3, 9, 0, 8, 6, 2)
 
 
 def homogeneous(num_rows: int, num_clients: int, *, rng: torch.Generator) -> list[Tensor]:
@@ -90,52 +85,6 @@ def by_group(groups: Tensor) -> list[Tensor]:
     if empty:
         raise DataError(f"no rows in groups {empty}; number the groups from 0 on")
     return [(groups == group).nonzero().squeeze(-1) for group in range(len(sizes))]
-
-
-def label_skew_released(
-    targets: Tensor,
-    num_clients: int,
-    heterogeneity: float,
-    *,
-    rng: torch.Generator,
-    shard_size: int | None = None,
-) -> list[Tensor]:
-    """Deal by the authors' h. NOT a partition: clients share rows, and rows are left out.
-
-    Released: for h > 0 all clients hold the *same* first (1 - h) of a shard, and before it up to
-    h of a shard of rows of their own classes, which may be among the shared ones again. The order
-    of classes is the same for every seed. At h = 0 the shards are disjoint.
-
-    Args:
-        targets: Class indices of the rows to deal.
-        num_clients: How many clients.
-        heterogeneity: The fraction h of a shard that has own classes.
-        rng: Shuffles the rows.
-        shard_size: Rows per client, an equal share by default. The authors' code takes it from
-            the number of rows before reference rows are removed: 12,000 for five clients on MNIST.
-    """
-    _require_heterogeneity(heterogeneity)
-    if heterogeneity == 0:
-        return homogeneous(len(targets), num_clients, rng=rng)
-    _require_enough(len(targets), num_clients)
-    size = len(targets) // num_clients if shard_size is None else shard_size
-    order = torch.randperm(len(targets), generator=rng)
-    shared = order[: int(size * (1 - heterogeneity))]
-    groups = _class_groups_released(int(targets.max()) + 1, num_clients)
-    parts = []
-    for client in range(num_clients):
-        own = order[torch.isin(targets[order], groups[client % len(groups)])]
-        parts.append(torch.cat([own[: int(size * heterogeneity)], shared]))
-    return parts
-
-
-def _class_groups_released(num_classes: int, num_clients: int) -> list[Tensor]:
-    """Released: classes in a fixed order, in groups of nearly equal size, smaller groups first."""
-    if num_classes == len(_RELEASED_CLASS_ORDER):
-        classes = torch.tensor(_RELEASED_CLASS_ORDER)
-    else:
-        classes = torch.randperm(num_classes, generator=generator(0, "class order"))
-    return list(classes.flip(0).tensor_split(min(num_classes, num_clients)))[::-1]
 
 
 def _dirichlet_shares(shape: tuple[int, int], concentration: float, rng: torch.Generator) -> Tensor:

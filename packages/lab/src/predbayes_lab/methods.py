@@ -52,7 +52,7 @@ METHODS: dict[str, MethodSpec] = {
     "product": MethodSpec("predbayes.pools.terms:product"),
     "rbcm": MethodSpec("predbayes.pools.terms:rbcm"),
     "gpoe": MethodSpec("predbayes.pools.terms:gpoe"),
-    "beta": MethodSpec("predbayes_lab.released_beta:beta"),
+    "beta": MethodSpec("predbayes_lab.released:beta"),
     "gated": MethodSpec("predbayes.pools.terms:gated"),
     "gated-log": MethodSpec("predbayes.pools.terms:gated", options={"pool": "log"}),
     "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}, version=3),
@@ -63,12 +63,12 @@ METHODS: dict[str, MethodSpec] = {
     "tempered-product": MethodSpec(
         "predbayes.pools.terms:tempered", options={"component": "product"}
     ),
-    "best-site": MethodSpec("predbayes.pools.best_site:BestSite"),
+    "best-site": MethodSpec("predbayes_lab.baselines.sites_apart:BestSite"),
     "log-pool": MethodSpec("predbayes.pools.terms:log_pool"),
-    "simplex-stacking": MethodSpec("predbayes.pools.stacking:SimplexStacking"),
-    "ridge-stacker": MethodSpec("predbayes.pools.stacking:RidgeStacker"),
-    "server-only": MethodSpec("predbayes.methods.server_only:ServerOnly"),
-    "own-bag": MethodSpec("predbayes.methods.server_only:ServerOnly", options={"bag": True}),
+    "simplex-stacking": MethodSpec("predbayes_lab.baselines.sites_apart:SimplexStacking"),
+    "ridge-stacker": MethodSpec("predbayes_lab.baselines.sites_apart:RidgeStacker"),
+    "server-only": MethodSpec("predbayes_lab.baselines.server_only:ServerOnly"),
+    "own-bag": MethodSpec("predbayes_lab.baselines.server_only:ServerOnly", options={"bag": True}),
     "ep-mcmc": MethodSpec(
         "predbayes_lab.baselines.ep_mcmc:EPMCMC", from_sampler={"prior_std": "prior_std"}
     ),

@@ -27,6 +27,7 @@ from predbayes_lab.config import (
 )
 from predbayes_lab.data.dataset import Dataset
 from predbayes_lab.datasets import load_dataset
+from predbayes_lab.released import label_skew_released
 
 VALIDATION_FRACTION = 0.2
 
@@ -118,7 +119,7 @@ def _deal(dataset: Dataset, rest: Tensor, settings: PartitionSettings, seed: int
     kinds: dict[str, Callable[[], list[Tensor]]] = {
         "homogeneous": lambda: partition.homogeneous(len(rest), num, rng=rng),
         "label-skew": lambda: partition.label_skew(targets, num, settings.heterogeneity, rng=rng),
-        "label-skew-released": lambda: partition.label_skew_released(
+        "label-skew-released": lambda: label_skew_released(
             targets,
             num,
             settings.heterogeneity,

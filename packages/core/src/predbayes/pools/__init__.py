@@ -1,11 +1,8 @@
 """How the predictives of several sites become one; one pool in one file, by the `Pool` protocol."""
 
 from predbayes.pools.auto import AutoPool as AutoPool
-from predbayes.pools.best_site import BestSite as BestSite
 from predbayes.pools.pool import Pool as Pool
 from predbayes.pools.pool import PoolState as PoolState
-from predbayes.pools.stacking import RidgeStacker as RidgeStacker
-from predbayes.pools.stacking import SimplexStacking as SimplexStacking
 from predbayes.pools.terms import TermPool as TermPool
 from predbayes.pools.terms import beta as beta
 from predbayes.pools.terms import gated as gated

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.pooling import Contribution
 from predbayes.predictive.selection import Choice
 from predbayes.predictive.tuning import TunedPool
-from predbayes.summand import Collected, Summand
+from predbayes.summand import Summand
 
 BOTH_FAMILIES: frozenset[type[Predictive]] = frozenset({Categorical, Gaussian})
 
@@ -97,25 +97,6 @@ class OwnModel(Protocol):
         rng: torch.Generator,
     ) -> Predictive:
         """Return predictives that are honest on the labelled rows, which come first."""
-
-
-class KeepsSites:
-    """What pools share that look at each site: labels are needed, predictives are kept apart."""
-
-    __slots__ = ()
-
-    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
-    streams: ClassVar[bool] = False
-    tuned: ClassVar[str]  # what labels are needed for
-
-    def init(self, reference: ReferenceRows) -> PoolState:
-        """Return an empty state: there is nothing to tell the sites."""
-        require_labels(reference, self.tuned)
-        return PoolState()
-
-    def lift(self, state: PoolState, site: Contribution) -> Collected[Contribution]:
-        """Return the site's predictives, kept apart."""
-        return Collected(site)
 
 
 def require_labels(reference: ReferenceRows, what: str) -> None:

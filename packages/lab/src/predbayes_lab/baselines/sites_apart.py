@@ -1,5 +1,6 @@
 """Controls: what is learnt about sites from labels alone, with no theory of how they relate.
 
+    best site          the one site whose own model is best on the labelled rows, with no pooling
     simplex stacking   mixture with weights of sites on the simplex, of least NLL on labelled rows
                        (Breiman, 1996; Yao et al., 2018)
     ridge stacker      multinomial logistic regression on all sites' log-probabilities, penalised
@@ -23,7 +24,8 @@ from torch import Tensor
 
 from predbayes.errors import ImproperPoolError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import KeepsSites, PoolState
+from predbayes.pools.pool import BOTH_FAMILIES, PoolState, require_labels
+from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.folds import folds
 from predbayes.predictive.pooling import Contribution
@@ -33,6 +35,58 @@ _MAX_STEPS, _TOLERANCE = 10_000, 1e-10
 _PENALTIES = tuple(10.0**power for power in range(-3, 4))  # in rows
 _NUM_FOLDS = 5
 _FLOOR = -20.0  # of a log-probability as a feature
+
+
+class KeepsSites:
+    """What pools share that look at each site: labels are needed, predictives are kept apart."""
+
+    __slots__ = ()
+
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
+    streams: ClassVar[bool] = False
+    tuned: ClassVar[str]  # what labels are needed for
+
+    def init(self, reference: ReferenceRows) -> PoolState:
+        """Return an empty state: there is nothing to tell the sites."""
+        require_labels(reference, self.tuned)
+        return PoolState()
+
+    def lift(self, state: PoolState, site: Contribution) -> Collected[Contribution]:
+        """Return the site's predictives, kept apart."""
+        return Collected(site)
+
+
+@dataclass(frozen=True, slots=True)
+class BestSiteState(PoolState):
+    """Which site was taken, and what it predicts."""
+
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BestSite(KeepsSites):
+    """The model of the site with the least NLL on the labelled reference rows."""
+
+    tuned: ClassVar[str] = "the choice of a site"
+
+    def finish(
+        self,
+        state: PoolState,
+        total: Collected[Contribution],
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,
+    ) -> BestSiteState:
+        """Choose on the labelled rows; of equal sites the first by name."""
+        rows, targets = reference.labelled, reference.targets
+        scored = [(metrics.nll(c.predictive[rows], targets), c.site, c) for c in total.items]
+        finite = [entry for entry in scored if math.isfinite(entry[0])]
+        if not finite:
+            raise ImproperPoolError(
+                "no site predicts the labelled reference rows with a finite NLL"
+            )
+        _nll, site, best = min(finite, key=lambda entry: entry[:2])
+        return BestSiteState(site=site, pooled=best.predictive)
 
 
 @dataclass(frozen=True, slots=True)

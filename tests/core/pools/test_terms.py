@@ -9,11 +9,12 @@ import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.terms import gpoe, rbcm
+from predbayes.pools.terms import gpoe, log_pool, rbcm
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes.summand import fold
+from tests.core.oracles import random_categorical
 
 STANDARD = Gaussian(torch.zeros(1).double(), torch.ones(1).double())
 
@@ -121,3 +122,10 @@ def test_who_knows_nothing_leaves_the_prior(make):
 def test_gaussians_need_a_prior(make, prior):
     with pytest.raises(TrainingError, match="relative to a prior"):
         pooled(make(prior), [gaussian([1.0], [1.0])])
+
+
+def test_the_log_pool_is_the_mean_of_logarithms_by_rows(rng):
+    first, second = (random_categorical(rng, 300) for _ in range(2))
+    expected = (first.log_probs / 3 + 2 * second.log_probs / 3).log_softmax(-1)
+    found = pooled(log_pool(), [first, second])
+    torch.testing.assert_close(found.log_probs, expected)
