@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from predbayes_study.extras.survey.merge import merge
-from predbayes_study.extras.survey.synthetic import draw_rows, record, with_rows
+from predbayes_study.extras.survey.synthetic import draw_rows, with_rows
 from predbayes_study.plan.schema import Number
 from tests.study.invented import plan, survey_of, table, tables
 
@@ -113,7 +113,7 @@ class TestPlan:
         table("Graz", seed=9)[:50].to_csv(tmp_path / "real.csv", index=False)
         real = merged.reference.model_copy(update={"file": "real.csv", "labelled": 50})
         both = merged.model_copy(update={"reference": real})
-        made, rows = with_rows(both, surveys, record(surveys, 300, 0), tmp_path, "rows.csv")
+        made, rows = with_rows(both, surveys, 300, 0, folder=tmp_path, file="rows.csv")
         assert (made.reference.labelled, made.reference.unlabelled) == (50, 300)
         synthetic = made.sections["survey"].synthetic
         assert (synthetic.rows, synthetic.seed) == (300, 0)

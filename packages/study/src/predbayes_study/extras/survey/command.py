@@ -96,11 +96,12 @@ def merge_command(
     told = _surveys(surveys, keys or [])
     merged = merge(predbayes_study.Plan.load(path), told)
     if reference:
-        from predbayes_study.extras.survey.synthetic import record, with_rows
+        from predbayes_study.extras.survey.synthetic import with_rows
 
-        drawn = record(told, reference, seed)
-        at = path.parent, relative_to_plan(rows_path, out)
-        proposed, rows = with_rows(merged.plan, told, drawn, *at)
+        file = relative_to_plan(rows_path, out)
+        proposed, rows = with_rows(
+            merged.plan, told, reference, seed, folder=path.parent, file=file
+        )
         merged = replace(merged, plan=proposed)
         rows_path.write_bytes(rows.to_csv(index=False, lineterminator="\n").encode())
         say(f"wrote {rows_path}: {counted(len(rows), 'row')}, {reference:,} of them synthetic")

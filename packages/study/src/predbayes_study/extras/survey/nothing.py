@@ -10,12 +10,12 @@ does, and leaves the same files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import torch
 
+from predbayes.exchange.upload import Upload
 from predbayes.optional import require
 from predbayes.partition import label_skew
 from predbayes.progress import at
@@ -25,9 +25,8 @@ from predbayes_study.coordinator.study import Study
 from predbayes_study.demo.digits import Say, new_folder
 from predbayes_study.extras.survey.leaving import write_survey
 from predbayes_study.extras.survey.merge import merge
-from predbayes_study.extras.survey.surveyfile import read_survey
-from predbayes_study.extras.survey.synthetic import record, with_rows
-from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.extras.survey.synthetic import with_rows
+from predbayes_study.kit.kit import freeze
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
@@ -77,22 +76,6 @@ quorum = 3
 """
 
 
-@dataclass(frozen=True)
-class _Site:
-    """A site in the demo: a folder with a table and a key."""
-
-    name: str
-    folder: Path
-    key: SigningKey
-
-    @property
-    def table(self) -> Path:
-        return self.folder / "tumours.csv"
-
-    def rows(self, plan: Plan) -> SiteRows:
-        return SiteRows.of(plan, read_frame(self.table))
-
-
 def run_from_nothing(out: Path, say: Say) -> tuple[Path, Result]:
     """From tables at sites to a report; returns the result's folder and what it found.
 
@@ -101,26 +84,51 @@ def run_from_nothing(out: Path, say: Say) -> tuple[Path, Result]:
         say: Is told each step as it begins.
     """
     new_folder(out)
-    sites = [_site(out / name, table) for name, table in zip(SITES, _deal(len(SITES)), strict=True)]
+    keys, tables = {name: SigningKey.generate() for name in SITES}, {}
+    for name, frame in zip(SITES, _deal(len(SITES)), strict=True):
+        (out / name).mkdir()
+        tables[name] = out / name / "tumours.csv"
+        frame.to_csv(tables[name], index=False)
     say("the coordinator writes draft.toml by hand: names and kinds of columns")
     (out / "draft.toml").write_bytes(DRAFT.encode())
+    draft = Plan.load(out / "draft.toml")
     say("each site: predbayes site survey draft.toml tumours.csv --out NAME.survey")
-    surveys = [_survey(out, site) for site in sites]
+    surveys = {}
+    for name, table in tables.items():
+        own, path = SiteFile(format=1, name=name), out / name / f"{name}.survey"
+        surveys[name] = write_survey(draft, own, keys[name], table, path)
     say(f"predbayes plan merge draft.toml *.survey --out plan.toml --reference {NUM_SYNTHETIC}")
-    _merge(out, surveys)
+    told = [written.survey for written in surveys.values()]
+    merged, file = merge(draft, told), "plan-reference.csv"
+    plan, rows = with_rows(merged.plan, told, NUM_SYNTHETIC, 0, folder=out, file=file)
+    rows.to_csv(out / file, index=False)
+    (out / "plan.toml").write_bytes(dump(plan, merged.notes).encode())
     say("predbayes plan freeze plan.toml --out kit; predbayes study init kit")
     kit = freeze(out / "plan.toml", out / "kit", out / "kit-labels.json")
     study = Study.init(out / "study", out / "kit", out / "kit-labels.json")
-    for site, survey in zip(sites, surveys, strict=True):
-        say(f"{site.name}: train, sign, hand over one file; predbayes study add, its survey too")
-        study.admit(site.name, site.key.public)
-        study.add(survey)
-        _train(study, kit, site)
+
+    def send(name: str, upload: Upload, file: str) -> None:
+        save_signed(upload, out / name / f"{file}.safetensors", keys[name])
+        study.add(out / name / f"{file}.safetensors")
+
+    at_site = {name: SiteRows.of(kit.plan, read_frame(table)) for name, table in tables.items()}
+    for name, own_rows in at_site.items():
+        say(f"{name}: train, sign, hand over one file; predbayes study add, its survey too")
+        study.admit(name, keys[name].public)
+        study.add(surveys[name].path)
+        with at(name):
+            send(name, make_upload(kit, name, (own_rows.inputs, own_rows.targets)), name)
     say("predbayes study finish: a gated mixture, distilled; nobody has a label to score by")
     recorded, _ = study.finish()
     model = CalibratedModel.load(study.result_folder(recorded.number) / MODEL_FOLDER)
-    for site in sites:
-        say(f"{site.name}: {_take_home(study, model, site)}")
+    for name, own_rows in at_site.items():
+        adoption = adopt(model, name, own_rows, None)
+        adoption.save(out / name / "adopted")
+        inputs, targets = own_rows[own_rows.split_for(study.kit, name)[1]]
+        predicted = model.predictor.predict(inputs)
+        tried = evaluation_upload(kit.plan, name, predicted, targets, model.weights_digest())
+        send(name, tried, f"{name}-evaluation")
+        say(f"{name}: {adoption.comparison.advice}")
     say("predbayes study finish: the same model, and the report with what sites found")
     recorded, result = study.finish()
     return study.result_folder(recorded.number), result
@@ -136,50 +144,3 @@ def _deal(num_sites: int) -> list[pd.DataFrame]:
     labels = torch.tensor(data.frame["target"].to_numpy())
     parts = label_skew(labels, num_sites, 0.3, rng=generator(0, "demo from nothing"))
     return [frame.iloc[part.numpy()] for part in parts]
-
-
-def _site(folder: Path, table: pd.DataFrame) -> _Site:
-    folder.mkdir()
-    site = _Site(folder.name, folder, SigningKey.generate())
-    table.to_csv(site.table, index=False)
-    return site
-
-
-def _survey(out: Path, site: _Site) -> Path:
-    own = SiteFile(format=1, name=site.name)
-    draft = Plan.load(out / "draft.toml")
-    return write_survey(draft, own, site.key, site.table, site.folder / f"{site.name}.survey").path
-
-
-def _merge(out: Path, paths: list[Path]) -> None:
-    """Write the plan, and the reference rows that are drawn for it."""
-    surveys = [read_survey(path).survey for path in paths]
-    merged = merge(Plan.load(out / "draft.toml"), surveys)
-    drawn = record(surveys, NUM_SYNTHETIC, seed=0)
-    plan, rows = with_rows(merged.plan, surveys, drawn, out, "plan-reference.csv")
-    rows.to_csv(out / "plan-reference.csv", index=False)
-    (out / "plan.toml").write_bytes(dump(plan, merged.notes).encode())
-
-
-def _train(study: Study, kit: Kit, site: _Site) -> None:
-    path = site.folder / f"{site.name}.safetensors"
-    rows = site.rows(kit.plan)
-    with at(site.name):
-        save_signed(make_upload(kit, site.name, (rows.inputs, rows.targets)), path, site.key)
-    study.add(path)
-
-
-def _take_home(study: Study, model: CalibratedModel, site: _Site) -> str:
-    """Adopt the model, tell the study how good it is here, and return the advice."""
-    plan, rows = model.plan, site.rows(model.plan)
-    adoption = adopt(model, site.name, rows, None)
-    adoption.save(site.folder / "adopted")
-    _, held_out = rows.split_for(study.kit, site.name)
-    inputs, targets = rows[held_out]
-    path = site.folder / f"{site.name}-evaluation.safetensors"
-    told = evaluation_upload(
-        plan, site.name, model.predictor.predict(inputs), targets, model.weights_digest()
-    )
-    save_signed(told, path, site.key)
-    study.add(path)
-    return adoption.comparison.advice

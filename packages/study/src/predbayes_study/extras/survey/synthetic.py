@@ -20,10 +20,9 @@ are few words, a drawn row may equal somebody's by chance.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,10 +30,9 @@ import torch
 
 from predbayes.errors import PlanError
 from predbayes.seeding import generator
-from predbayes_study.extras.survey import section
 from predbayes_study.extras.survey.marginal import Marginal
 from predbayes_study.extras.survey.merge import agreeing
-from predbayes_study.extras.survey.section import Synthetic
+from predbayes_study.extras.survey.section import SurveyTerms, Synthetic
 from predbayes_study.extras.survey.surveyfile import (
     CategoryTold,
     Feature,
@@ -42,7 +40,7 @@ from predbayes_study.extras.survey.surveyfile import (
     NumberTold,
     Survey,
 )
-from predbayes_study.plan.schema import Category, Number, Plan
+from predbayes_study.plan.schema import Category, Plan, Scalar
 from predbayes_study.tables.reading import read_reference
 
 Array = np.ndarray[Any, Any]
@@ -73,26 +71,29 @@ def draw_rows(plan: Plan, surveys: Sequence[Survey], num_rows: int, seed: int) -
     for survey, own, num in zip(told, correlations, numbers, strict=True):
         matrix = _sound(np.where(np.isnan(own), shared, own))
         normals = torch.randn(num, len(matrix), generator=rng, dtype=torch.float64)
-        levels = torch.special.ndtr(normals @ torch.from_numpy(_root(matrix)).T).numpy()
+        levels = torch.special.ndtr(
+            normals @ torch.from_numpy(np.linalg.cholesky(matrix)).T
+        ).numpy()
         parts.append(_rows(plan, survey, surveys, levels))
     rows = pd.concat(parts, ignore_index=True)
     return rows.iloc[torch.randperm(len(rows), generator=rng).tolist()].reset_index(drop=True)
 
 
 def with_rows(
-    plan: Plan, surveys: Sequence[Survey], drawn: Synthetic, folder: Path, file: str
+    plan: Plan, surveys: Sequence[Survey], num_rows: int, seed: int, *, folder: Path, file: str
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan with drawn reference rows, and the rows: behind those that it has already.
 
     Args:
         plan: What `merge` proposed of these surveys.
         surveys: What sites told.
-        drawn: How many rows, and the seed.
+        num_rows: Rows to draw.
+        seed: Seed of the draw.
         folder: Where the plan's own reference rows are, if it has any.
         file: Where all rows will be, relative to the plan.
     """
-    rows, reference = draw_rows(plan, surveys, drawn.rows, drawn.seed), plan.reference
-    asked = plan.section(section.SurveyTerms) or section.SurveyTerms()
+    rows, reference = draw_rows(plan, surveys, num_rows, seed), plan.reference
+    asked = plan.section(SurveyTerms) or SurveyTerms()
     if asked.synthetic is not None:
         raise PlanError("the draft has synthetic reference rows already; give one without")
     if reference.file:
@@ -106,18 +107,14 @@ def with_rows(
         rows = pd.concat([real[kept], rows], ignore_index=True).fillna("")
     change = {
         "file": file,
-        "unlabelled": reference.unlabelled + drawn.rows,
+        "unlabelled": reference.unlabelled + num_rows,
         "source": reference.source or f"drawn from surveys of {len(surveys)} sites",
     }
+    digests = tuple(sorted(survey.digest() for survey in surveys))
+    drawn = Synthetic(rows=num_rows, seed=seed, surveys=digests)
     sections = {**plan.sections, "survey": asked.model_copy(update={"synthetic": drawn})}
     reference = reference.model_copy(update=change)
     return plan.model_copy(update={"reference": reference, "sections": sections}), rows
-
-
-def record(surveys: Sequence[Survey], num_rows: int, seed: int) -> Synthetic:
-    """Return what a plan says of rows that are drawn."""
-    digests = tuple(sorted(survey.digest() for survey in surveys))
-    return Synthetic(rows=num_rows, seed=seed, surveys=digests)
 
 
 def _allotted(weights: Sequence[int], num: int) -> list[int]:
@@ -134,13 +131,22 @@ def _allotted(weights: Sequence[int], num: int) -> list[int]:
 
 def _rows(plan: Plan, survey: Survey, surveys: Sequence[Survey], levels: Array) -> pd.DataFrame:
     """Rows from levels, (N, 2 columns): of values, then of whether they are missing."""
+    rows_of = {one.site: one.rows for one in surveys}
     columns: dict[str, list[str]] = {}
     for index, (name, column) in enumerate(plan.scalars.items()):
-        told = survey.columns.get(name)
-        if isinstance(column, Number):
-            cells = _numbers(name, column, survey, surveys, levels[:, index])
-        else:
-            cells = _words(column, told, survey, levels[:, index])
+        told, cells, at = survey.columns.get(name), [""] * len(levels), levels[:, index]
+        if isinstance(column, Category) and isinstance(told, CategoryTold):
+            shares = _shares(column, told, survey)
+            ends = np.cumsum(list(shares.values()))[:-1]
+            cells = [[*shares][k] for k in np.searchsorted(ends, at)]
+        elif not column.words:
+            # By the site's own quantiles, or another's where it told none or in another unit.
+            numbers = agreeing(name, surveys)
+            largest = max(numbers, key=rows_of.__getitem__, default="")
+            one = numbers.get(survey.site) or numbers.get(largest)
+            shape = None if one is None else Marginal.of(one, column.range)
+            if one is not None and shape is not None:
+                cells = [f"{value:.{one.decimals}f}" for value in shape.at(at) + 0.0]
         absent = levels[:, len(plan.columns) + index] > 1 - _missing_share(told, survey)
         columns[name] = ["" if gone else cell for gone, cell in zip(absent, cells, strict=True)]
     return pd.DataFrame(columns, dtype=object)
@@ -154,34 +160,6 @@ def _missing_share(told: NumberTold | CategoryTold | None, survey: Survey) -> fl
     if isinstance(told, NumberTold):
         lacking += (told.unreadable or 0) + sum(told.codes.values())
     return min(lacking / survey.rows, 1.0)
-
-
-def _numbers(
-    name: str, column: Number, survey: Survey, surveys: Sequence[Survey], levels: Array
-) -> list[str]:
-    """Values by a site's own quantiles, or by another's where it told none or in another unit."""
-    told = agreeing(name, surveys)
-    largest = max(told, key=lambda site: _rows_of(site, surveys), default="")
-    one = told.get(survey.site) or told.get(largest)
-    shape = None if one is None else Marginal.of(one, column.range)
-    if one is None or shape is None:
-        return [""] * len(levels)
-    return [f"{value:.{one.decimals}f}" for value in shape.at(levels) + 0.0]
-
-
-def _rows_of(site: str, surveys: Sequence[Survey]) -> int:
-    return next(survey.rows for survey in surveys if survey.site == site)
-
-
-def _words(
-    column: Category, told: NumberTold | CategoryTold | None, survey: Survey, levels: Array
-) -> list[str]:
-    if not isinstance(told, CategoryTold):
-        return [""] * len(levels)
-    shares = _shares(column, told, survey)
-    words = [*shares]
-    ends = np.cumsum(list(shares.values()))[:-1]
-    return [words[k] for k in np.searchsorted(ends, levels)]
 
 
 def _shares(column: Category, told: CategoryTold, survey: Survey) -> dict[str, float]:
@@ -205,38 +183,39 @@ def _shares(column: Category, told: CategoryTold, survey: Survey) -> dict[str, f
 # Correlations of the normal numbers
 
 
-@dataclass(frozen=True)
-class _Latent:
+class _Latent(NamedTuple):
     """A normal number behind a column, by what was summed: its weights of the features."""
 
-    weights: Array  # (features,)
+    place: int  # values first, then missing ones
+    scores: Mapping[int, float]  # by feature
     is_value: bool
     known: float  # share of rows that have it
 
 
 def _correlations(plan: Plan, survey: Survey) -> Array:
     """Correlations by a site's sums, (2 columns, 2 columns); NaN where they do not tell."""
-    num = len(plan.columns)
+    num, moments = len(plan.columns), survey.moments
     matrix = np.full((2 * num, 2 * num), np.nan)
-    if survey.moments is None:
+    latents = [] if moments is None else [*_latents(plan, survey, moments)]
+    if moments is None or not latents:
         return matrix
-    latents = dict(_latents(plan, survey, survey.moments))
-    places = [*latents]
-    weights = np.stack([latents[k].weights for k in places]) if places else np.zeros((0, 0))
-    cov = weights @ _covariance(survey.moments, survey.rows) @ weights.T if places else weights
+    weights = np.zeros((len(latents), len(moments.features)))
+    for k, latent in enumerate(latents):
+        weights[k, [*latent.scores]] = [*latent.scores.values()]
+    cov = weights @ _covariance(moments, survey.rows) @ weights.T
+    # What a covariance is divided by to be a correlation of the normal number.
+    variances = [max(float(variance), 0.0) for variance in cov.diagonal()]
     spread = np.array(
-        [_spread(latents[k], float(cov[i, i])) for i, k in enumerate(places)], dtype=float
+        [
+            float(np.sqrt(variance * latent.known)) if latent.is_value else variance
+            for latent, variance in zip(latents, variances, strict=True)
+        ]
     )
     with np.errstate(all="ignore"):
         found = np.where(np.outer(spread, spread) > 0, cov / np.outer(spread, spread), np.nan)
+    places = [latent.place for latent in latents]
     matrix[np.ix_(places, places)] = found.clip(-_MOST, _MOST)
     return matrix
-
-
-def _spread(latent: _Latent, variance: float) -> float:
-    """What a covariance is divided by to be a correlation of the normal number."""
-    variance = max(variance, 0.0)
-    return float(np.sqrt(variance * latent.known)) if latent.is_value else variance
 
 
 def _covariance(moments: Moments, rows: int) -> Array:
@@ -248,42 +227,33 @@ def _covariance(moments: Moments, rows: int) -> Array:
     return products / rows - np.outer(mean, mean)
 
 
-def _latents(plan: Plan, survey: Survey, moments: Moments) -> Iterator[tuple[int, _Latent]]:
-    """The normal numbers that sums tell of, by their place: values first, then missing ones."""
+def _latents(plan: Plan, survey: Survey, moments: Moments) -> Iterator[_Latent]:
+    """The normal numbers that sums tell of."""
     for index, (name, column) in enumerate(plan.scalars.items()):
         places = {k: f for k, f in enumerate(moments.features) if f.column == name}
         told = survey.columns.get(name)
         known = 1 - _missing_share(told, survey)
         scores = _scores(column, told, survey, places)
         if any(scores.values()):
-            is_value = isinstance(column, Number)
-            yield index, _Latent(_weights(scores, moments), is_value, known)
+            yield _Latent(index, scores, not column.words, known)
         # Missing or not is a word of two.
         expected = _expected({"there": known, "gone": 1 - known})
         gap = expected["gone"] - expected["there"]
         gone = {k: gap for k, f in places.items() if f.kind == "missing"}
         if gone:
-            place = len(plan.columns) + index
-            yield place, _Latent(_weights(gone, moments), is_value=False, known=1.0)
-
-
-def _weights(scores: Mapping[int, float], moments: Moments) -> Array:
-    weights = np.zeros(len(moments.features))
-    for place, score in scores.items():
-        weights[place] = score
-    return weights
+            yield _Latent(len(plan.columns) + index, gone, is_value=False, known=1.0)
 
 
 def _scores(
-    column: Number | Category,
+    column: Scalar,
     told: NumberTold | CategoryTold | None,
     survey: Survey,
     places: Mapping[int, Feature],
 ) -> dict[int, float]:
     """Weights of a column's features in its score: the value, or what is expected by the word."""
-    if isinstance(column, Number):
+    if not column.words:
         return {k: 1.0 for k, f in places.items() if f.kind == "value"}
-    if not isinstance(told, CategoryTold):
+    if not (isinstance(column, Category) and isinstance(told, CategoryTold)):
         return {}
     shares = _shares(column, told, survey)
     expected = _expected(shares)
@@ -330,8 +300,3 @@ def _sound(matrix: Array) -> Array:
     spread = np.sqrt(mended.diagonal())
     mended /= np.outer(spread, spread)
     return mended
-
-
-def _root(matrix: Array) -> Array:
-    root: Array = np.linalg.cholesky(matrix)
-    return root
