@@ -8,7 +8,10 @@ import sys
 import pytest
 
 import predbayes_study.extra as finder
+from predbayes.errors import PlanError
 from predbayes_study.extra import Extra
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.text import dump
 
 
 @pytest.fixture
@@ -19,9 +22,15 @@ def installed(monkeypatch, tmp_path):
     points = []
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: list(points))
 
+    def forget() -> None:
+        points.clear()
+        finder._found.clear()
+        for module in [module for module in sys.modules if module.startswith("extra_")]:
+            del sys.modules[module]
+
     def install(name: str, fields: str, **modules: str) -> None:
         package = tmp_path / f"extra_{name}" / name
-        package.mkdir(parents=True)
+        package.mkdir(parents=True, exist_ok=True)
         source = f"from predbayes_study.extra import Extra\nextra = Extra(__name__, {fields})\n"
         (package / "__init__.py").write_text(source)
         for module, text in modules.items():
@@ -29,9 +38,9 @@ def installed(monkeypatch, tmp_path):
         value = f"extra_{name}.{name}:extra"
         points.append(importlib.metadata.EntryPoint(name, value, finder.GROUP))
 
+    install.forget = forget
     yield install
-    for module in [module for module in sys.modules if module.startswith("extra_")]:
-        del sys.modules[module]
+    forget()
 
 
 def test_they_are_found_by_name_and_loaded_when_asked_for(installed):
@@ -52,6 +61,113 @@ def test_an_entry_point_without_a_package_is_left_out(installed, monkeypatch):
     found = importlib.metadata.entry_points(group=finder.GROUP)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [*found, stale])
     assert list(finder.extras()) == ["zinc"]
+
+
+SURVEY = """
+from predbayes_study.plan.schema import Added
+
+class Survey(Added):
+    moments: bool = False
+"""
+OTHER = "sections={'survey': 'section:Survey'}"
+SECTION = """
+from predbayes_study.plan.schema import Added
+from predbayes_study.rules import Rule
+
+class Zinc(Added):
+    excludes = ("gate", "learner.split")
+    tasks = ("classification",)
+    grams: int = 5
+
+RULES = (Rule("zinc.grams", "error", lambda plan: plan.section(Zinc).grams > 9, "too many"),)
+"""
+ZINC = "sections={'zinc': 'section:Zinc'}, rules={'plan': 'section:RULES'}"
+PLAN = """
+format = 1
+name = "Heart"
+[target]
+name = "disease"
+task = "classification"
+classes = ["no", "yes"]
+[columns]
+age = { type = "number" }
+[zinc]
+grams = 7
+[survey]
+moments = true
+[reference]
+"""
+COMMENTS = """
+[sections]
+zinc = "Metal."
+[keys]
+"zinc.grams" = "of it"
+"""
+
+
+class TestSections:
+    @pytest.fixture
+    def zinc(self, installed, tmp_path):
+        installed("zinc", ZINC, section=SECTION)
+        (tmp_path / "extra_zinc/zinc/comments.toml").write_text(COMMENTS)
+
+    @pytest.fixture
+    def survey(self, installed):
+        installed("survey", "sections={'survey': 'section:Survey'}", section=SURVEY)
+
+    def test_a_plan_whose_extra_is_missing_is_refused_with_what_installs_it(self, installed):
+        with pytest.raises(PlanError, match=r'pip install "predbayes-study\[zinc\]"') as refused:
+            Plan.loads(PLAN)
+        assert "\n" not in str(refused.value)
+
+    def test_a_section_that_is_misspelt_is_a_slip(self, zinc):
+        with pytest.raises(PlanError, match="no key 'znc'; did you mean 'zinc'"):
+            Plan.loads(PLAN.replace("[zinc]", "[znc]").partition("[survey]")[0])
+
+    @pytest.mark.parametrize(
+        ("old", "new", "named"),
+        [
+            ("grams = 7", "grms = 7", r"zinc: no key 'grms'; did you mean 'grams'"),
+            ("grams = 7", 'grams = "7"', r"zinc\.grams: input should be a valid integer"),
+            ("grams = 7", "grams = 10", r"zinc\.grams: too many"),
+            ("[zinc]", "[gate]\n[zinc]", r"with \[zinc\] leave gate out"),
+            (
+                "[zinc]",
+                '[learner]\nsplit = "stratified"\n[zinc]',
+                r"with \[zinc\] leave learner\.split out",
+            ),
+            (
+                'task = "classification"\nclasses = ["no", "yes"]',
+                'task = "regression"',
+                r"target\.task: a regression does not go together with \[zinc\]",
+            ),
+        ],
+    )
+    def test_what_it_refuses_is_refused_in_one_line(self, zinc, survey, old, new, named):
+        with pytest.raises(PlanError, match=rf"^[^\n]*{named}[^\n]*$"):
+            Plan.loads(PLAN.replace(old, new))
+
+    def test_it_is_written_with_its_comments_and_read_back(self, zinc, survey):
+        plan = Plan.loads(PLAN)
+        assert "# Metal.\n[zinc]\ngrams = 7" in dump(plan)
+        assert Plan.loads(dump(plan)) == plan
+        assert Plan.model_validate_json(plan.model_dump_json()) == plan
+        assert plan.model_dump()["zinc"] == {"grams": 7}
+
+    def test_the_digest_depends_neither_on_order_nor_on_what_is_installed(self, installed):
+        """Nor on the order in which extras are found."""
+        turned = PLAN.replace("[zinc]\ngrams = 7\n[survey]\nmoments = true\n", "")
+        turned += "[survey]\nmoments = true\n[zinc]\ngrams = 7\n"
+        both = {"zinc": (ZINC, SECTION), "survey": (OTHER, SURVEY)}
+        found = set()
+        for names in (("zinc", "survey"), ("survey", "zinc")):
+            for name in names:
+                fields, section = both[name]
+                installed(name, fields, section=section)
+            found |= {Plan.loads(PLAN).digest(), Plan.loads(turned).digest()}
+            installed.forget()
+        assert len(found) == 1
+        assert Plan.loads(PLAN.partition("[zinc]")[0] + "[reference]").digest() not in found
 
 
 def test_every_reference_of_an_extra_names_something():

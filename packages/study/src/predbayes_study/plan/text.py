@@ -57,9 +57,10 @@ def dump(plan: Plan, notes: Mapping[str, Sequence[str]] | None = None) -> str:
 
 
 def _of(section: Section) -> Mapping[str, Any]:
-    """The comments of an extra's section, from the file beside its module."""
-    package = type(section).__module__.rpartition(".")[0]
-    return tomllib.loads(resources.files(package).joinpath("comments.toml").read_text("utf-8"))
+    """The comments of an extra's section, from the file beside its module, if there is one."""
+    file = resources.files(type(section).__module__.rpartition(".")[0]).joinpath("comments.toml")
+    stated = tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
+    return {"sections": {}, "keys": {}, **stated}
 
 
 def _sections(name: str, section: Section, comments: Mapping[str, Any]) -> Iterator[str]:
@@ -73,7 +74,7 @@ def _sections(name: str, section: Section, comments: Mapping[str, Any]) -> Itera
 
 
 def _above(comments: Mapping[str, Any], name: str) -> list[str]:
-    return [*(f"# {line}" for line in comments["sections"][name].splitlines()), f"[{name}]"]
+    return [*(f"# {line}" for line in comments["sections"].get(name, "").splitlines()), f"[{name}]"]
 
 
 def _offer_measures(plan: Plan) -> str:

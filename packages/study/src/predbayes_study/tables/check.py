@@ -425,7 +425,7 @@ RULES = (
     ),
     Rule[_Table]("recode", "error", _lost_recodes),
     Rule[_Table]("codes", "warning", _idle_codes),
-    Rule[_Table]("mapping", "error", lambda table: _problems(table, table.ambiguous)),
+    Rule[_Table]("cells", "error", lambda table: _problems(table, table.ambiguous)),
     Rule[_Table]("cells", "error", lambda table: _problems(table, table.examined.problems)),
     Rule[_Table](
         "cells", "warning", lambda table: _problems(table, table.examined.oddities, "warning")
