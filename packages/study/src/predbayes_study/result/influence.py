@@ -53,6 +53,11 @@ class Effect:
     nll: float  # of the pool with the site
     num_rows: int
 
+    @classmethod
+    def of(cls, gaps: Tensor, nll: float) -> Effect:
+        """Return the effect by losses of rows without the site minus those with it, (N,)."""
+        return cls(float(gaps.mean()), float(gaps.std()) / math.sqrt(len(gaps)), nll, len(gaps))
+
     @property
     def score(self) -> float:
         """The site's help in standard errors; below zero it does harm."""
@@ -151,9 +156,7 @@ class Tuned:
 
     def closely(self, site: Contribution) -> Effect:
         """What becomes of it without a site if it is chosen and tuned anew."""
-        gaps = self.without([site]).choice.losses - self.choice.losses
-        error = float(gaps.std()) / math.sqrt(len(gaps))
-        return Effect(float(gaps.mean()), error, self.nll, len(gaps))
+        return Effect.of(self.without([site]).choice.losses - self.choice.losses, self.nll)
 
     def effects(self, sites: Iterable[Contribution], *, inside: bool = True) -> dict[str, Effect]:
         """By name, what each site does, at the same weights; all of them are in it, or none is."""

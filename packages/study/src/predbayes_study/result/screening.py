@@ -49,7 +49,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import Any, Literal
@@ -60,7 +60,6 @@ from torch import Tensor
 from predbayes.errors import StudyError
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Predictive
-from predbayes.predictive.measures import mean_estimate
 from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS, PoolSpec, why_untunable
 from predbayes_study.plan.models import standard_prior
@@ -96,25 +95,7 @@ _BURDEN: Mapping[Kind, float] = {
 
 _BETA = PoolSpec("beta", interpolates=True)
 _LEAST_SITES = 2  # that always stay
-_LOG_PROB_BOUND = math.log(0.01)  # one overconfident row must not own the variance
-_MEAN_BOUND = 3.0  # standard deviations of the targets, likewise
 _MOST_NAMES = 8  # of copies in a sentence
-
-
-@dataclass(frozen=True, slots=True)
-class _LeaveOneOut:
-    """The pool of some sites, and what becomes of it without each of them."""
-
-    sites: dict[str, Contribution]
-    nll: float
-    gaps: dict[str, Tensor]  # (N,), losses without the site minus those with it
-    clearly: float  # standard errors that are no accident with so many sites
-
-    def score(self, name: str) -> float:
-        """Return the site's help in standard errors; below zero it does harm."""
-        gaps = self.gaps[name]
-        error = float(gaps.std()) / math.sqrt(len(gaps))
-        return float(gaps.mean()) / error if error > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +133,9 @@ def screen(
         total: The sum of the contributions, if it is known: of many sites it is a good part of the
             time.
     """
-    sites = _in_order(contributions)
+    sites = {c.site: c for c in sorted(contributions, key=lambda c: c.site)}
+    if len(sites) < len(contributions):
+        raise StudyError("two contributions are of one site; pass each site once")
     by_labels = not why_untunable(targets, min_labels)
     agreements = {name: agreement(c.predictive, targets) for name, c in sites.items() if by_labels}
     spreads = {name: spread(c.predictive) for name, c in sites.items()}
@@ -172,16 +155,9 @@ def screen(
     if len(sites) > ALL_PAIRS and isinstance(losses, PoolLosses):
         pool = losses.tuned(list(sites.values()), total)
         return _in_rounds(sites, pool, found, copies, leave_out=rule == "leave-out")
-    judged = _judged(found, agreements)
-    last = _leave_one_out(sites, judged, losses)
-    left_out: dict[str, _LeaveOneOut] = {}
-    while rule == "leave-out" and (worst := _worst(last, found, copies)) is not None:
-        left_out[worst] = last
-        last = _leave_one_out({n: c for n, c in last.sites.items() if n != worst}, judged, losses)
-    return {
-        name: _screening(name, left_out.get(name, last), found[name], name in left_out)
-        for name in sites
-    }
+    ranked = sorted(agreements, key=lambda name: (agreements[name][0], name))
+    judged = {*ranked[:MAX_JUDGED], *(name for name, kinds in found.items() if kinds)}
+    return _one_by_one(sites, judged, losses, found, copies, leave_out=rule == "leave-out")
 
 
 def screen_sites(
@@ -250,7 +226,10 @@ def _cheap_findings(
     """What a site's predictions show by themselves; without agreements nothing about labels."""
     found: dict[Kind, str] = {}
     if varied <= CONSTANT:
-        found["constant"] = _constant_text(contribution.predictive)
+        most = task_for(contribution.predictive).movement(contribution.predictive)
+        found["constant"] = (
+            f"Its predictions do not depend on the inputs: from row to row they differ by {most}."
+        )
     elif agreed is not None:
         score, correlation = agreed
         figures = (
@@ -280,73 +259,38 @@ def _named(site: str, copies: Sequence[str]) -> str:
     return f"{', '.join(others[:3])} and {len(copies) - (site in copies) - 3:,} more"
 
 
-def _constant_text(predictive: Predictive) -> str:
-    most = task_for(predictive).movement(predictive)
-    return f"Its predictions do not depend on the inputs: from row to row they differ by {most}."
-
-
-def _judged(
-    found: Mapping[str, Mapping[Kind, Finding]], agreements: Mapping[str, tuple[float, float]]
-) -> set[str]:
-    """Whose influence is measured: of many sites the suspect and the least informative."""
-    ranked = sorted(agreements, key=lambda name: (agreements[name][0], name))
-    return {*ranked[:MAX_JUDGED], *(name for name, kinds in found.items() if kinds)}
-
-
-def _leave_one_out(
-    sites: dict[str, Contribution], judged: set[str], losses: Losses
-) -> _LeaveOneOut:
-    """Pool the sites, and pool them again without each that is judged."""
-    together = losses(list(sites.values()))
-    gaps = {
-        name: losses([c for n, c in sites.items() if n != name]) - together
-        for name in sites
-        if name in judged
-    }
-    clearly = NormalDist().inv_cdf(1 - HARMFUL / max(1, len(gaps)))
-    return _LeaveOneOut(sites, float(together.mean()), gaps, clearly)
-
-
-def _worst(
-    pool: _LeaveOneOut,
+def _one_by_one(
+    there: dict[str, Contribution],
+    judged: set[str],
+    losses: Losses,
     found: Mapping[str, Mapping[Kind, Finding]],
-    copies: Mapping[str, Sequence[str]],
-) -> str | None:
-    """The next site to leave out: the one without which the pool is best."""
-    if len(pool.sites) <= _LEAST_SITES:
-        return None
-    out = []
-    for name in pool.gaps:
-        kinds = set(found[name])
-        if not pool.sites.keys() & set(copies.get(name, ())):
-            kinds -= {"copy"}  # the others are gone: it counts once
-        burden = max((_BURDEN[kind] for kind in kinds), default=-pool.clearly)
-        if pool.score(name) <= burden:
-            out.append(name)
-    # Of equals, such as copies, the last by name.
-    out.sort(reverse=True)
-    return min(out, key=lambda name: round(float(pool.gaps[name].mean()), 9), default=None)
-
-
-def _screening(
-    name: str, pool: _LeaveOneOut, cheap: Mapping[Kind, Finding], leave_out: bool
-) -> Screening:
-    findings = list(cheap.values())
-    if name not in pool.gaps:
-        return Screening(tuple(findings), None, leave_out)
-    influence = mean_estimate(pool.gaps[name])
-    if pool.score(name) <= -pool.clearly:
-        num = len(pool.gaps[name])
-        findings.append(_harmful(pool.nll, influence.value, num, pool.score(name)))
-    return Screening(tuple(findings), influence, leave_out)
-
-
-def _harmful(nll: float, gap: float, num_rows: int, score: float) -> Finding:
-    text = (
-        f"Without it the pool is better: NLL {nll + gap:.3f} instead of {nll:.3f} on {num_rows} "
-        f"labelled rows, cross-validated, by {-score:.1f} standard errors."
-    )
-    return Finding(kind="harmful", text=text)
+    copies: Copies,
+    *,
+    leave_out: bool,
+) -> dict[str, Screening]:
+    """Pool the sites, and pool them again without each that is judged; the worst goes."""
+    screened: dict[str, Screening] = {}
+    while True:
+        together = losses(list(there.values()))
+        nll = float(together.mean())
+        effects = {
+            name: Effect.of(losses([c for n, c in there.items() if n != name]) - together, nll)
+            for name in there
+            if name in judged
+        }
+        judge = _Judge(found, copies, NormalDist().inv_cdf(1 - HARMFUL / max(1, len(effects))))
+        screened |= {name: judge.screening(name, effects.get(name)) for name in there}
+        out = []
+        if leave_out and len(there) > _LEAST_SITES:
+            for name in sorted(effects, reverse=True):  # of equals, such as copies, the last
+                copied = bool(there.keys() & set(copies.get(name, ())))
+                if effects[name].score <= judge.burden(name, copied=copied):
+                    out.append(name)
+        if not out:
+            return screened
+        worst = min(out, key=lambda name: round(effects[name].value, 9))
+        screened[worst] = replace(screened[worst], leave_out=True)
+        there = {name: site for name, site in there.items() if name != worst}
 
 
 # Many sites
@@ -362,13 +306,13 @@ def _in_rounds(
 ) -> dict[str, Screening]:
     """As one after the other, in rounds: see the module."""
     there, gone = dict(sites), dict[str, Effect]()
-    rule = _Rule(found, copies, NormalDist().inv_cdf(1 - HARMFUL / len(sites)))
+    judge = _Judge(found, copies, NormalDist().inv_cdf(1 - HARMFUL / len(sites)))
     if leave_out:
-        pool, gone = _set_aside(sites, pool, rule)
+        pool, gone = _set_aside(sites, pool, judge)
         there = {name: site for name, site in sites.items() if name not in gone}
     effects, num_there = pool.effects(there.values()), len(there)
     for _ in range(MOST_ROUNDS if leave_out else 0):
-        out = rule.to_leave_out(effects, there)
+        out = judge.to_leave_out(effects, there)
         if not out:
             break
         out = out[: (len(out) + 1) // 2]
@@ -378,38 +322,52 @@ def _in_rounds(
         effects |= pool.effects(there[name] for name in least)
     if len(there) < (1 - _SLIGHT) * num_there:
         effects = pool.effects(there.values())
-    close = {name: pool.closely(there[name]) for name in rule.doubtful(effects, there)}
+    close = {name: pool.closely(there[name]) for name in judge.doubtful(effects, there)}
     effects |= close
     if leave_out:
-        gone |= {name: effects[name] for name in rule.to_leave_out(close, there)}
+        gone |= {name: effects[name] for name in judge.to_leave_out(close, there)}
     effects |= gone
     return {
-        name: _judgement(effects[name], found[name], rule.clearly, name in gone) for name in sites
+        name: replace(judge.screening(name, effects[name]), leave_out=name in gone)
+        for name in sites
     }
 
 
 def _set_aside(
-    sites: Mapping[str, Contribution], pool: Tuned, rule: _Rule
+    sites: Mapping[str, Contribution], pool: Tuned, judge: _Judge
 ) -> tuple[Tuned, dict[str, Effect]]:
     """The pool without those that were found out, but for who helps it, and what the others do."""
-    aside = [name for name in sites if rule.is_suspect(name)]
+    aside = [name for name in sites if judge.is_suspect(name)]
     if not aside or 2 * len(aside) > len(sites):
         return pool, {}
     pool = pool.without([sites[name] for name in aside])
     effects = pool.effects([sites[name] for name in aside], inside=False)
-    back = [name for name in aside if rule.may_return(name) and effects[name].score > 0]
+    back = [name for name in aside if judge.may_return(name) and effects[name].score > 0]
     if back:
         pool = pool.with_sites([sites[name] for name in back])
     return pool, {name: effects[name] for name in aside if name not in back}
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    """Who has to go, of many sites."""
+class _Judge:
+    """What speaks against a site, and who has to go."""
 
     found: Mapping[str, Mapping[Kind, Finding]]
     copies: Copies
     clearly: float  # standard errors that are no accident with so many sites
+
+    def screening(self, name: str, effect: Effect | None) -> Screening:
+        """Return what was found, with harm that is no accident."""
+        findings = list(self.found[name].values())
+        if effect is not None and effect.score <= -self.clearly:
+            text = (
+                f"Without it the pool is better: NLL {effect.nll + effect.value:.3f} instead of "
+                f"{effect.nll:.3f} on {effect.num_rows} labelled rows, cross-validated, by "
+                f"{-effect.score:.1f} standard errors."
+            )
+            findings.append(Finding(kind="harmful", text=text))
+        influence = None if effect is None else effect.estimate()
+        return Screening(tuple(findings), influence, leave_out=False)
 
     def is_suspect(self, name: str) -> bool:
         """Whether a test found it out; of copies not the first, if that is all."""
@@ -447,22 +405,6 @@ class _Rule:
 
     def _group(self, name: str) -> str:
         return self.copies[name][0] if name in self.copies else name
-
-
-def _judgement(
-    effect: Effect, cheap: Mapping[Kind, Finding], clearly: float, leave_out: bool
-) -> Screening:
-    findings = list(cheap.values())
-    if effect.score <= -clearly:
-        findings.append(_harmful(effect.nll, effect.value, effect.num_rows, effect.score))
-    return Screening(tuple(findings), effect.estimate(), leave_out)
-
-
-def _in_order(contributions: Sequence[Contribution]) -> dict[str, Contribution]:
-    sites = {c.site: c for c in sorted(contributions, key=lambda c: c.site)}
-    if len(sites) < len(contributions):
-        raise StudyError("two contributions are of one site; pass each site once")
-    return sites
 
 
 def _median(values: Sequence[float]) -> float:
