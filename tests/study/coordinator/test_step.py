@@ -107,5 +107,5 @@ def test_a_plan_may_say_that_nothing_is_encrypted(tmp_path):
 
 
 def test_a_plan_without_a_key_cannot_ask_for_it(tmp_path):
-    with pytest.raises(PlanError, match="upload.encrypt"):
+    with pytest.raises(PlanError, match=r"upload\.encrypt"):
         make_world(tmp_path, upload="encrypt = true")

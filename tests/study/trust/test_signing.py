@@ -187,7 +187,7 @@ class TestFiles:
             SigningKey.load(path)
         locked = BestAvailableEncryption(b"secret")
         path.write_bytes(KEY.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
-        with pytest.raises(KeyFileError, match="has a passphrase"):
+        with pytest.raises(KeyFileError, match="is not a private key of predbayes"):
             SigningKey.load(path)
 
     def test_what_is_no_file_is_told_in_one_line(self, tmp_path):

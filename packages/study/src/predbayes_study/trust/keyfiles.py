@@ -1,17 +1,19 @@
 """Files of keys: PEM for what stays with its owner, a few lines of text for what is handed out.
 
-    NAME.key   one PEM block for each private key, readable by its owner alone, never overwritten
+    NAME.key   one PEM block for each private key, readable by its owner alone, never overwritten;
+               if they have a passphrase, first a line "predbayes-scrypt SALT"
     NAME.pub   one line for each public key, "predbayes-KIND HEX"; then perhaps "# NAME", whose they
                are, as their owner says
 
-A private file may be under a passphrase (`predbayes_study.trust.passphrase`); whoever reads it says
-where the passphrase comes from.
+A private file may have a passphrase (`predbayes_study.trust.passphrase`). The caller says where it
+comes from.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,19 +21,27 @@ from typing import Any
 from predbayes.errors import KeyFileError
 from predbayes.files import open_regular
 from predbayes.optional import require
-from predbayes_study.trust.passphrase import encrypted_pem, stored_passphrase
+from predbayes_study.trust.passphrase import stored_passphrase, stretched
 
 Passphrase = Callable[[Path], bytes]
 """Returns the passphrase of a file; called only for a file that has one."""
 
 _MAX_BYTES = 4096
 _BLOCK = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
+_SALT_BYTES = 16
+_SALT = re.compile(rb"predbayes-scrypt ([0-9a-f]{32})\n")
 _LINE = re.compile(r"predbayes-(\w+) ([0-9a-f]{64})")
 
 
 def write_private(path: Path, keys: Sequence[Any], passphrase: bytes | None = None) -> None:
     """Write private keys so that only their owner may read them; an existing file stays."""
-    content = b"".join(_pem(key, passphrase) for key in keys)
+    formats, salt = _formats(), secrets.token_bytes(_SALT_BYTES)
+    hidden: Any = formats.NoEncryption()
+    if passphrase is not None:
+        hidden = formats.BestAvailableEncryption(stretched(passphrase, salt))
+    form = formats.Encoding.PEM, formats.PrivateFormat.PKCS8, hidden
+    content = b"" if passphrase is None else b"predbayes-scrypt %b\n" % salt.hex().encode()
+    content += b"".join(key.private_bytes(*form) for key in keys)
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
@@ -43,21 +53,16 @@ def write_private(path: Path, keys: Sequence[Any], passphrase: bytes | None = No
         raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _pem(key: Any, passphrase: bytes | None) -> bytes:
-    formats = _formats()
-    encoding = formats.Encoding.PEM if passphrase is None else formats.Encoding.DER
-    plain: bytes = key.private_bytes(encoding, formats.PrivateFormat.PKCS8, formats.NoEncryption())
-    return plain if passphrase is None else encrypted_pem(plain, passphrase)
-
-
 def read_private(path: Path, count: int, passphrase: Passphrase = stored_passphrase) -> list[Any]:
     """Read the private keys of a file; one with more or fewer of them is refused."""
     content = _read(path)
-    blocks = _BLOCK.findall(content)
-    if len(blocks) != count:
-        raise KeyFileError(f"{path.name} is not a private key of predbayes")
+    blocks, salt = _BLOCK.findall(content), _SALT.match(content)
     hidden = any(b"ENCRYPTED" in block for block in blocks)
-    secret = passphrase(path) if hidden else None
+    if len(blocks) != count or hidden != bool(salt):
+        raise KeyFileError(f"{path.name} is not a private key of predbayes")
+    secret = None
+    if salt is not None:
+        secret = stretched(passphrase(path), bytes.fromhex(salt[1].decode()))
     unsupported = require("cryptography.exceptions", "study").UnsupportedAlgorithm
     try:
         return [_formats().load_pem_private_key(block, password=secret) for block in blocks]

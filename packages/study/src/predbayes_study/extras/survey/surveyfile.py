@@ -17,14 +17,13 @@ import itertools
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from predbayes.errors import StudyError
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import open_regular
-from predbayes.text import printable
 from predbayes_study.plan.schema import Digest, Finite, Plan, Positive
-from predbayes_study.trust.signing import PublicKey, SigningKey, is_hex
+from predbayes_study.trust.signing import SigningKey
+from predbayes_study.trust.statement import Signed, Statement
 
 LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """Of the quantiles that may be told, in percent."""
@@ -47,9 +46,6 @@ MAX_BYTES = 20_000_000
 Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=MAX_ROWS)]
 Counts = dict[Annotated[str, Field(max_length=MAX_WORD)], Count]
-
-_SIGNATURE = 128
-_SHOWN = 200  # letters of what is wrong
 
 
 class Told(Strict):
@@ -137,10 +133,9 @@ class Moments(Strict):
         return self
 
 
-class Survey(Strict):
+class Survey(Statement):
     """What a site tells."""
 
-    format: Literal[1] = 1
     kind: Literal["survey"] = "survey"
     plan: Digest  # of the draft that it answers
     site: SiteName
@@ -160,9 +155,14 @@ class Survey(Strict):
                 raise ValueError(f"{name} has counts of more rows than there are")
         return self
 
+    @property
+    def signer(self) -> str:
+        """The site's key."""
+        return self.key
+
     def content(self) -> bytes:
         """Return what is signed."""
-        return self.model_dump_json(indent=1).encode()
+        return Signed.of(self, None, indent=1).content
 
     def digest(self) -> str:
         """Return the SHA-256 of the content."""
@@ -170,8 +170,7 @@ class Survey(Strict):
 
     def file(self, key: SigningKey | None) -> bytes:
         """Return the file: signed, or without a key held back."""
-        signature = "" if key is None else key.sign("survey", self.content())
-        return self.content() + f"\n{signature}\n".encode()
+        return Signed.of(self, key, indent=1).file()
 
 
 class SurveyFile(NamedTuple):
@@ -183,25 +182,10 @@ class SurveyFile(NamedTuple):
 
 def read_survey(path: Path) -> SurveyFile:
     """Read a survey; one that was altered after it was signed is refused."""
-    content, _, signature = _read(path).rpartition(b"\n")[0].rpartition(b"\n")
-    try:
-        survey = Survey.model_validate_json(content)
-    except ValidationError as error:
-        raise StudyError(
-            f"{path.name} is no survey, as predbayes site survey writes it: {_first(error)}"
-        ) from error
-    text = signature.decode("ascii", errors="replace")
-    if not text:
-        return SurveyFile(survey, is_signed=False)
-    if not PublicKey(survey.key).verifies("survey", content, text):
-        raise StudyError(f"{path.name} is not signed with the key that it names, or was altered")
-    return SurveyFile(survey, is_signed=True)
-
-
-def _first(error: ValidationError) -> str:
-    """The first thing that is wrong, and where; names may be anybody's words."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return printable(" ".join([*map(str, first["loc"]), first["msg"]]))[:_SHOWN]
+    signed = Signed.read(path, Survey, MAX_BYTES)
+    if not signed.signature:
+        return SurveyFile(signed.statement, is_signed=False)
+    return SurveyFile(signed.checked(), is_signed=True)
 
 
 def is_survey(path: Path) -> bool:
@@ -216,20 +200,6 @@ def is_survey(path: Path) -> bool:
 def begins_survey(content: bytes) -> bool:
     """Return the same of what the file begins with."""
     return content.startswith(b"{\n")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            content = file.read(MAX_BYTES)
-    except OSError as error:
-        raise StudyError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise StudyError(f"{path.name} is not a file") from error
-    last = content.removesuffix(b"\n").rpartition(b"\n")[2].decode("ascii", errors="replace")
-    if not content.endswith(b"\n") or (last and not is_hex(last, _SIGNATURE)):
-        raise StudyError(f"{path.name} is no survey, or is cut short")
-    return content
 
 
 def misfit(plan: Plan, survey: Survey, *, of_draft: bool = False) -> str:
