@@ -131,7 +131,8 @@ class Step:
         owner = self.state.owners.get(key.hex, site)
         if like := self.state.too_like(site, owner):
             raise StudyError(f"{site} is too like {like}, which is in the study: one name each")
-        _require_countable(site, rows)
+        if rows is not None and not 0 < rows <= MAX_ROWS:
+            raise StudyError(f"{site}: agree on 1 to {MAX_ROWS:,} rows, not on {rows:,}")
         same_rows = rows is None or rows == self.state.agreed.get(site)
         if self.state.keys.get(site) == key.hex and same_rows:
             return False
@@ -164,8 +165,6 @@ class Step:
             if uploads_only and upload.info.kind == "evaluation":
                 raise UploadError("it is an evaluation, and an upload was asked for")
             self.intake.rehearse(upload)
-            if upload.info.kind == "evaluation":
-                return self._accept_evaluation(source, upload)
             return self._accept(source, upload)
         except UploadError as error:
             raise UploadError(error.reason, shown) from error
@@ -185,9 +184,16 @@ class Step:
             require_size(len(content), most)
             return content, self.intake.check(content, state.keys, state.heads)
         copy_bounded(path, scratch, most)
-        site = self._decrypt(scratch)
+        if not self.intake.recipient:
+            return scratch, self.intake.check(scratch, state.keys, state.heads)
+        if not is_sealed(scratch):
+            raise UploadError("it is not encrypted, as the plan asks: hand over the file .sealed")
+        assert self.key is not None  # as the plan names one
+        scratch.replace(_sealed(scratch))
+        key, plan = self.key.encryption, self.intake.plan_digest
+        site = unseal(_sealed(scratch), scratch, key, plan).site
         upload = self.intake.check(scratch, state.keys, state.heads)
-        if site and site != upload.info.site:
+        if site != upload.info.site:
             raise UploadError("its envelope names another site than the one that signed it")
         return scratch, upload
 
@@ -197,45 +203,39 @@ class Step:
         """Take in an attachment; it is not encrypted, as the site may have had no key for that."""
         if uploads_only:
             raise UploadError(f"it is a {kind}, and an upload was asked for")
-        num_bytes = copy_bounded(path, scratch, attachments.kind_named(kind).max_bytes)
+        copy_bounded(path, scratch, attachments.kind_named(kind).max_bytes)
         sent = attachments.read_attachment(kind, scratch, self.intake.plan, self.state.keys)
         before = self.state.attachments.get((sent.site, kind))
         if before is not None and before.digest == sent.digest:
             return None
         if sent.digest in self.state.replaced:
             raise UploadError(f"the site has sent a newer {kind}")
-        data: dict[str, object] = {
-            "site": sent.site,
-            "digest": sent.digest,
-            "file_digest": file_digest(scratch),
-            "num_bytes": num_bytes,
-            "num_rows": sent.num_rows,
-        }
-        self._place(scratch, f"{sent.digest}.{kind}", before)
-        self.note(kind, data)
+        name = f"{sent.digest}.{kind}"
+        self._take(kind, scratch, name, before, sent.site, sent.digest, sent.num_rows)
         return self.state.attachments[sent.site, kind]
 
-    def _decrypt(self, scratch: Path) -> str:
-        """Decrypt a file in its place, and return the site that its envelope names.
-
-        A file without an envelope is refused where the plan names the coordinator's key; without
-        such a key the file stays as it is, and the name is "".
-        """
-        if not self.intake.recipient:
-            return ""
-        if not is_sealed(scratch):
-            raise UploadError("it is not encrypted, as the plan asks: hand over the file .sealed")
-        assert self.key is not None  # as the plan names one
-        scratch.replace(_sealed(scratch))
-        key, digest = self.key.encryption, self.intake.plan_digest
-        return unseal(_sealed(scratch), scratch, key, digest).site
-
     def _accept(self, source: Path | bytes, upload: Upload) -> Accepted | None:
-        from predbayes_study.coordinator.intake import require_agreed
-        from predbayes_study.payloads.details import promise_of
+        from predbayes_study.coordinator.intake import require_agreed, require_held_out
+        from predbayes_study.payloads.details import evaluation_of, promise_of
 
-        site, digest = upload.info.site, upload.digest()
-        before = self.state.uploads.get(site)
+        info, digest, state = upload.info, upload.digest(), self.state
+        site, rows, name = info.site, info.num_rows, f"{digest}.safetensors"
+        before: Accepted | None
+        if info.kind == "evaluation":
+            model = evaluation_of(info).model
+            before = state.evaluations.get((site, model))
+            if before is not None and before.digest == digest:
+                return None
+            if digest in state.replaced:
+                raise UploadError("the site has sent a newer evaluation of this model")
+            if all(result.model != model for result in state.results):
+                raise UploadError("it evaluates a model that this study did not produce")
+            trained_on = state.rows_of(site)
+            if trained_on is not None:
+                require_held_out(self.intake.plan, rows, trained_on)
+            self._take("evaluate", source, name, before, site, digest, rows, model=model)
+            return state.evaluations[site, model]
+        before = state.uploads.get(site)
         if before is not None and before.digest == digest:
             return None
         if before is not None:
@@ -243,66 +243,41 @@ class Step:
                 f"{site} has an upload in the study already; withdraw it first, and admit "
                 "the site again with a new key"
             )
-        agreed = self.state.agreed.get(site)
-        promise = promise_of(upload.info)
+        agreed, promise = state.agreed.get(site), promise_of(info)
         if agreed is not None and promise is None:  # a count with noise is near it or not
-            require_agreed(site, upload.info.num_rows, agreed)
+            require_agreed(site, rows, agreed)
         known: dict[str, object] = {} if agreed is None else {"agreed_rows": agreed}
         if promise is not None:
             known["privacy"] = promise.text
-        self._keep("add", source, upload, before, kind=upload.info.kind, **known)
-        return self.state.uploads[site]
+        self._take("add", source, name, None, site, digest, rows, kind=info.kind, **known)
+        return state.uploads[site]
 
-    def _accept_evaluation(self, source: Path | bytes, upload: Upload) -> Accepted | None:
-        from predbayes_study.coordinator.intake import require_held_out
-        from predbayes_study.payloads.details import evaluation_of
-
-        info, digest, state = upload.info, upload.digest(), self.state
-        model = evaluation_of(info).model
-        before = state.evaluations.get((info.site, model))
-        if before is not None and before.digest == digest:
-            return None
-        if digest in state.replaced:
-            raise UploadError("the site has sent a newer evaluation of this model")
-        if all(result.model != model for result in state.results):
-            raise UploadError("it is of a model that is no result of this study")
-        trained_on = state.rows_of(info.site)
-        if trained_on is not None:
-            require_held_out(self.intake.plan, info.num_rows, trained_on)
-        self._keep("evaluate", source, upload, before, model=model)
-        return state.evaluations[info.site, model]
-
-    def _keep(
+    def _take(
         self,
         step: str,
         source: Path | bytes,
-        upload: Upload,
+        name: str,
         before: Accepted | None,
+        site: str,
+        digest: str,
+        num_rows: int,
         **more: object,
     ) -> None:
-        """Put a file in its place, and then take the step that names it."""
-        digest = upload.digest()
-        file_digest, num_bytes = _digest_and_size(source)
-        data = {
-            "site": upload.info.site,
-            "digest": digest,
-            "file_digest": file_digest,
-            "num_bytes": num_bytes,
-            "num_rows": upload.info.num_rows,
-            **more,
-        }
-        self._place(source, f"{digest}.safetensors", before)
-        self.note(step, data)
+        """Give a file its name and take the step that names it.
 
-    def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:
-        """Give a file its name; one that it replaces goes when the entry is written."""
+        The file that it replaces goes when the entry is written.
+        """
         target = self._uploads / name
-        self._waiting.dropped += [] if before is None else [before]
         if isinstance(source, bytes):
+            sha256, num_bytes = hashlib.sha256(source).hexdigest(), len(source)
             target.write_bytes(source)
         else:
+            sha256, num_bytes = file_digest(source), source.stat().st_size
             source.replace(target)
         self._waiting.placed.append(target)
+        self._waiting.dropped += [] if before is None else [before]
+        sent = {"site": site, "digest": digest, "file_digest": sha256, "num_bytes": num_bytes}
+        self.note(step, {**sent, "num_rows": num_rows, **more})
 
     def receipt(self, site: str) -> bytes:
         """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
@@ -362,17 +337,6 @@ def _intake(plan: str) -> Intake:
     from predbayes_study.coordinator.intake import Intake
 
     return Intake.of(Plan.loads(plan, PLAN_FILE))
-
-
-def _require_countable(site: str, rows: int | None) -> None:
-    if rows is not None and not 0 < rows <= MAX_ROWS:
-        raise StudyError(f"{site}: agree on 1 to {MAX_ROWS:,} rows, not on {rows:,}")
-
-
-def _digest_and_size(source: Path | bytes) -> tuple[str, int]:
-    if isinstance(source, bytes):
-        return hashlib.sha256(source).hexdigest(), len(source)
-    return file_digest(source), source.stat().st_size
 
 
 def _sealed(scratch: Path) -> Path:
