@@ -268,18 +268,6 @@ class TestAgreedRows:
         assert " 104 stated " in said
         assert "stated: by the site, not agreed with it" in said
 
-    def test_other_rows_are_refused_with_both_figures_and_the_way_out(
-        self, predbayes, world, study
-    ):
-        study.admit("Alpha", world.key("Alpha").public, rows=1000)
-        done = predbayes("study", "add", world.file("Alpha"))
-        assert done.code == 2
-        assert (
-            "it states 105 rows; 1,000 were agreed with Alpha (give or take 100). Ask the site; "
-            "if it is right, admit it again with --rows 105"
-        ) in done.err
-        assert not study.state().uploads
-
 
 def test_the_model_cards_own_example_works(finished, world):
     folder = finished.result_folder(1)
@@ -367,8 +355,6 @@ class TestVerify:
         ("name", "named"),
         [
             ("results/1/report.html", "results/1/report.html"),
-            ("results/1/model/model.safetensors", "results/1/model/model.safetensors"),
-            ("kit/plan.toml", "kit/plan.toml"),
             ("ledger.jsonl", "entry 2 of ledger.jsonl"),
         ],
     )

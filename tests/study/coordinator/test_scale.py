@@ -88,12 +88,6 @@ class TestMany:
         study.add(files[0])
         assert study.verify() == []
 
-    def test_a_refused_site_leaves_those_before_it_admitted(self, study):
-        keys = {"Alpha": public(1), "Beta": public(2), "BETA": public(3), "Gamma": public(4)}
-        with pytest.raises(StudyError, match="BETA is too like Beta"):
-            study.admit_all(keys)
-        assert list(study.state().keys) == ["Alpha", "Beta"]
-
     def test_what_a_killed_process_left_is_cleared_away(self, study, files):
         list(study.add_all(files[:2]))
         uploads = study.folder / "uploads"

@@ -42,13 +42,6 @@ def test_a_sealed_upload_is_in_as_it_was_signed(world, study):
     assert study.verify() == []
 
 
-def test_on_the_disk_it_is_decrypted(world, study):
-    study.add(world.file("Alpha"))
-    (kept,) = study.folder.glob("uploads/*")
-    assert kept.suffix == ".safetensors"
-    assert b"log_probs" in kept.read_bytes()
-
-
 def test_one_in_the_clear_is_refused(world, study):
     world.file("Alpha")
     why = refused(study, world.root / "Alpha.safetensors")

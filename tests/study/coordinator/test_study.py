@@ -7,7 +7,6 @@ import pytest
 
 from predbayes.errors import StudyError, UploadError
 from predbayes_study.coordinator.status import status_of
-from predbayes_study.coordinator.study import Study
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.store.files import locked
 from predbayes_study.trust.signing import SigningKey
@@ -98,14 +97,6 @@ class TestSteps:
         with locked(study.folder), pytest.raises(StudyError, match="another command is at work"):
             study.add(world.file("Alpha"))
 
-    def test_a_folder_without_a_study_is_refused(self, tmp_path):
-        with pytest.raises(StudyError, match="there is no study"):
-            Study(tmp_path)
-
-    def test_a_study_does_not_begin_where_something_is(self, world):
-        with pytest.raises(StudyError, match="exists"):
-            Study.init(world.root, world.kit.folder, world.labels_path)
-
 
 class TestWithdrawal:
     def test_bytes_go_and_the_digest_stays(self, world, study):
@@ -179,11 +170,6 @@ class TestKeys:
         with pytest.raises(StudyError, match="Zeta needs a new key"):
             study.admit("Zeta", world.key("Alpha").public)
 
-    @pytest.mark.parametrize("name", ["", " x", "../x", "a\nb", "a/b", "x" * 65, "\x1b[31m"])
-    def test_names_that_could_mislead_are_refused(self, study, name):
-        with pytest.raises(UploadError, match="a site's name"):
-            study.admit(name, SigningKey.generate().public)
-
 
 class TestAgreedRows:
     """The site's upload states 105 rows."""
@@ -228,9 +214,6 @@ class TestAgreedRows:
 
 
 class TestVerify:
-    def test_an_untouched_study_is_as_its_ledger_says(self, finished):
-        assert finished.verify(rebuild=True) == []
-
     def test_files_that_are_missing_or_foreign_are_found(self, finished):
         report = finished.result_folder(1) / "report.html"
         content = report.read_bytes()

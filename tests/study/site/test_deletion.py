@@ -94,8 +94,3 @@ def test_a_note_that_no_deletion_wrote_deletes_nothing(out, noted):
         delete_outputs(out, "Basel", KEY)
     assert table.exists()
     assert left(out) == before
-
-
-def test_nothing_to_delete_is_said(tmp_path):
-    with pytest.raises(StudyError, match="nothing of Basel to delete"):
-        delete_outputs(tmp_path, "Basel", KEY)

@@ -16,16 +16,6 @@ from predbayes_study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 
-def test_they_are_by_digest_and_kind(tmp_path):
-    approvals = Approvals(tmp_path)
-    assert not approvals.given("plan", "ab")
-    approvals.record("plan", "ab", "B. Officer")
-    assert approvals.given("plan", "ab")
-    assert not approvals.given("upload", "ab")
-    line = json.loads((tmp_path / "approvals.jsonl").read_text())
-    assert line["entry"]["data"]["by"] == "B. Officer"
-
-
 @pytest.fixture(scope="module", params=["automatic", "manual"])
 def world(request, tmp_path_factory):
     root = tmp_path_factory.mktemp(request.param)

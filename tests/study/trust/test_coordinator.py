@@ -27,12 +27,6 @@ def test_both_keys_come_back(files):
     assert key.encryption.private_bytes_raw() == KEY.encryption.private_bytes_raw()
 
 
-def test_the_public_file_is_two_lines(files):
-    assert (files / "coordinator.pub").read_text() == (
-        f"predbayes-ed25519 {KEY.public.signing.hex}\npredbayes-x25519 {KEY.public.encryption}\n"
-    )
-
-
 def test_a_passphrase_is_asked_for_only_where_there_is_one(files):
     def unwanted(path):
         raise AssertionError(path)

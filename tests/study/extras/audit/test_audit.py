@@ -114,10 +114,6 @@ class TestShortened:
         assert 2 <= learner.size < 10
         assert told == f"{learner.size} of 10 members"
 
-    def test_a_logistic_regression_is_as_it_is(self):
-        whole = SklearnClassifier(CLASSIFIERS[LOGISTIC](), 2)
-        assert self.short(whole) == (whole, "")
-
     def test_a_gaussian_process_learns_its_kernel_once(self):
         learner, told = self.short(SklearnClassifier(CLASSIFIERS["gaussian-process"](), 2), 60)
         assert learner.size == 1

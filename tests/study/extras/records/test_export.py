@@ -187,11 +187,6 @@ class TestVerify:
         (problem,) = Study(copy).verify()
         assert problem.startswith(f"{name}: Beta.receipt ")
 
-    def test_a_head_that_a_site_noted_is_found(self, crate, study):
-        head = study.state().last
-        assert Study(crate).verify(contains=[head]) == []
-        assert "does not contain" in Study(crate).verify(contains=["0" * 64])[0]
-
     def test_altered_missing_and_strange_files_are_named(self, crate, tmp_path):
         copy = tmp_path / "copy"
         shutil.copytree(crate, copy)
