@@ -19,7 +19,7 @@ from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.measures import MEASURES
 from predbayes_study.plan.schema import Plan
-from predbayes_study.report.clinical import risk_words, useful_range
+from predbayes_study.report.clinical import useful_range
 from predbayes_study.report.outstanding import MOST_LISTED, outstanding, site_files
 from predbayes_study.report.report import (
     MOST_SITES,
@@ -34,6 +34,7 @@ from predbayes_study.report.report import (
 from predbayes_study.report.unlabelled import trusted
 from predbayes_study.result.schema import Finding, Result, Scores
 from predbayes_study.tasks import task_of
+from predbayes_study.tasks.classes import risk_words
 from predbayes_study.wording import bytes_readable, plain
 from tests.study.samples import (
     HARMFUL,

@@ -8,7 +8,6 @@ from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Survival
 from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
-from predbayes_study.report.unlabelled import _of_times
 from predbayes_study.result.evaluation import at_sites, check_evaluation, evaluation_upload
 from predbayes_study.result.groups import group_scores
 from predbayes_study.result.scoring import verdict
@@ -33,6 +32,7 @@ labelled = 30
 groups = ["sex"]
 """)
 MODEL = "0" * 64
+TASK = TASKS["survival"]
 
 
 def rows(num_rows, follow_up, rate=-1.0, seed=0):
@@ -46,7 +46,7 @@ def rows(num_rows, follow_up, rate=-1.0, seed=0):
 
 
 def curves(predictive, targets):
-    return TASKS["survival"].calibration(PLAN, predictive, targets, rng=torch.Generator())
+    return TASK.calibration(PLAN, predictive, targets, rng=torch.Generator())
 
 
 class TestCurves:
@@ -92,10 +92,10 @@ class TestEvaluation:
         assert evaluation_of(sent["early"]).metrics.keys() == {"nll", "c_index"}
         assert evaluation_of(sent["rare"]).metrics.keys() == {"nll", "integrated_brier", "risk_gap"}
         assert len(evaluation_of(sent["late"]).metrics) == 4
-        words = _of_times(at_sites(PLAN, list(sent.values())))
+        words = TASK.at_sites(at_sites(PLAN, list(sent.values())), 100)
         assert "hardly a row was seen to the horizon" in words
         assert "C-index" not in words
-        assert "C-index" in _of_times(at_sites(PLAN, [sent["late"]]))
+        assert "C-index" in TASK.at_sites(at_sites(PLAN, [sent["late"]]), 100)
 
 
 class TestAdopt:

@@ -22,8 +22,6 @@ from predbayes_study.wording import plain
 OF_CLASSES = ("auroc", "average_precision", "slope", "observed_expected")
 """What is told of each of several classes."""
 
-_NULL = {"slope": 1.0, "observed_expected": 1.0}
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -50,28 +48,6 @@ def most_frequent(plan: Plan, result: Result) -> tuple[str, str] | None:
     share = max(result.class_shares)
     assert plan.target.classes is not None
     return plan.target.classes[result.class_shares.index(share)], f"{100 * share:.1f} %"
-
-
-def risk_words(risk: ClassRisk) -> str:
-    """Say in a sentence whether stated risks are right, by slope and by events over expected."""
-    found = [(name, risk.metrics[name]) for name in _NULL if name in risk.metrics]
-    off = [name for name, e in found if not e.low <= _NULL[name] <= e.high]
-    if not found:
-        return "There are too few events to say whether the risks are right."
-    if not off:
-        return (
-            "Neither the level nor the spread of the stated risks differs from the observed ones "
-            "by more than chance would give."
-        )
-    words = []
-    if "observed_expected" in off:
-        high = risk.metrics["observed_expected"].value < 1
-        words.append(f"on average the stated risks are too {'high' if high else 'low'}")
-    if "slope" in off:
-        extreme = risk.metrics["slope"].value < 1
-        words.append(f"they are {'too extreme' if extreme else 'not spread out enough'}")
-    text = ", and ".join(words)
-    return f"{text[0].upper()}{text[1:]}, by more than chance would give."
 
 
 def useful_range(curve: Sequence[tuple[float, float, float]]) -> tuple[float, float] | None:

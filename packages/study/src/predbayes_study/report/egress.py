@@ -29,6 +29,7 @@ from predbayes_study.payloads.details import Details
 from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.pages import render_page
+from predbayes_study.tasks import task_of
 from predbayes_study.trust.signing import fingerprint
 from predbayes_study.wording import counted, decimals, plain
 
@@ -116,6 +117,7 @@ def render_egress(
         "egress.html.j2",
         {},
         plan=plan,
+        task=task_of(plan),
         info=upload.info,
         details=Details.of(upload.info),
         data=data,

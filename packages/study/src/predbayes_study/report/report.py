@@ -37,7 +37,6 @@ from predbayes_study.report.clinical import (
     lines_of,
     most_frequent,
     paid_words,
-    risk_words,
     threshold_measures,
 )
 from predbayes_study.report.figures import Role, Whisker
@@ -54,7 +53,8 @@ from predbayes_study.result.schema import (
     SiteResult,
 )
 from predbayes_study.tables.vectors import vector_words
-from predbayes_study.tasks.numbers import target_units
+from predbayes_study.tasks import task_of
+from predbayes_study.tasks.classes import risk_words
 from predbayes_study.wording import counted, decimals, plain
 
 MOST_SITES = 20  # in one figure
@@ -212,7 +212,7 @@ def _promises(plan: Plan, at_sites: AtSites | None) -> dict[str, Any] | None:
     return {
         "counted": f"{counted(sum(sums.counts), 'held-out row')} of "
         f"{counted(sums.num_sites, 'site')}",
-        "size": "numbers of classes" if plan.classification else unit,
+        "size": "numbers of classes" if task_of(plan).by_class else unit,
         "places": decimals([one.size for one in levels if one.size is not None] or [1.0]),
         "levels": levels,
     }
@@ -220,7 +220,7 @@ def _promises(plan: Plan, at_sites: AtSites | None) -> dict[str, Any] | None:
 
 def _unpromised(plan: Plan, at_sites: AtSites | None) -> list[str]:
     """Say where no coverage is promised."""
-    if plan.survival:
+    if not task_of(plan).grid:
         return ["No coverage is promised for times to an event."]
     if at_sites is None or not at_sites.coverages or at_sites.pooled.scores is None:
         return [
@@ -534,27 +534,6 @@ def _influences(sites: Sequence[SiteResult]) -> dict[str, tuple[str, str]]:
     return {name: with_interval(estimate, places) for name, estimate in known.items()}
 
 
-def nll_note(plan: Plan) -> str:
-    """Say what an NLL of the plan's task can be compared with."""
-    target = plan.target
-    if plan.classification:
-        guess = plain(math.log(plan.num_outputs), 3)
-        return (
-            f"To give each of the {plan.num_outputs} classes the same probability scores {guess}."
-        )
-    if plan.survival:
-        return (
-            "It is the surprise at the interval in which the event came or, where a row was last "
-            "seen without it, at getting so far."
-        )
-    _, scale = target_units(plan)
-    if target.transform == "log":
-        one_unit = f"a factor of {plain(math.exp(scale))}"
-    else:
-        one_unit = f"{plain(scale)} {target.unit}".rstrip()
-    return f"It is of the target in standard units, one unit being {one_unit}."
-
-
 # Pages
 
 
@@ -573,11 +552,12 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
             "threshold_measures": threshold_measures,
         },
         plan=plan,
+        task=task_of(plan),
         result=result,
         measures=scores.measures,
         score_table=scores.table,
         influences=_influences(result.sites),
-        nll_note=nll_note(plan),
+        nll_note=task_of(plan).nll_note(plan),
         event=event_of(result),
         most_frequent=most_frequent(plan, result),
         named=MEASURES,

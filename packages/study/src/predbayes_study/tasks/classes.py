@@ -26,7 +26,7 @@ from predbayes.predictive.families import Categorical
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.predictive.risk import Risks
 from predbayes_study.plan.schema import Finite, Plan
-from predbayes_study.result.schema import AtThreshold, Bin, ClassRisk, Reliability
+from predbayes_study.result.schema import AtSites, AtThreshold, Bin, ClassRisk, Reliability
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tasks.task import (
     LEAST_LOG_PROB,
@@ -38,8 +38,10 @@ from predbayes_study.tasks.task import (
     Array,
     Faults,
     SharesTask,
+    percent,
     within,
 )
+from predbayes_study.wording import plain
 
 MIN_ROWS_OF_CLASS = 5
 """With fewer expected, a class may well have no labelled row at all."""
@@ -48,6 +50,8 @@ OF_RISK = ("auroc", "average_precision", "slope", "intercept", "observed_expecte
 """The measures of one class's risk, by name."""
 
 _CURVE = tuple(step / 100 for step in range(1, 100))
+_NULL = {"slope": 1.0, "observed_expected": 1.0}
+_FEWEST_GROUPS = 3  # one or two hold rows of every probability, and agree with any flat model
 _NUM_DRAWS = 1000  # of a null band
 _NULL_ECE = 0.9  # of a calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 _MAX_STEPS = 100
@@ -75,6 +79,8 @@ class Classes(SharesTask[Categorical]):
 
     family = Categorical
     dtype = torch.long
+    predicts = "a class"
+    gives = "A probability of each class."
     by_class = True
     is_bounded = True  # log p is from -80 to 0
     outputs = ("probabilities",)
@@ -305,6 +311,34 @@ class Classes(SharesTask[Categorical]):
         del plan
         return promised_sets(predictive, bound).sum(1)
 
+    def at_sites(self, found: AtSites, fewest: int) -> str:
+        """Return the accuracy, and what bins of the risk or of the confidence say."""
+        metrics = found.pooled.metrics
+        words = (
+            f"{percent(metrics['accuracy'].value)} of cases are right; NLL "
+            f"{plain(metrics['nll'].value, 3)}."
+        )
+        if len(found.pooled.risks) == 1:
+            return f"{words} {_by_risk(found.pooled.risks[0], found.pooled.num_rows)}"
+        inside = [bin.null_low <= bin.observed <= bin.null_high for bin in found.pooled.bins]
+        if len(inside) >= _FEWEST_GROUPS:
+            num_rows = sum(bin.count for bin in found.pooled.bins)
+            return f"{words} {_by_groups(inside, _part(num_rows, found.pooled.num_rows))}"
+        if not found.sites:  # what the public sees
+            return f"{words} What shows calibration, if sites sent it, is in the members’ report."
+        return (
+            f"{words} Too little of a reliability diagram came with them, so calibration is not "
+            f"judged: a site sends one from {fewest} held-out rows on, if its groups "
+            "are not too small."
+        )
+
+    def nll_note(self, plan: Plan) -> str:
+        """Return what a guess scores."""
+        guess = plain(math.log(plan.num_outputs), 3)
+        return (
+            f"To give each of the {plan.num_outputs} classes the same probability scores {guess}."
+        )
+
     def log_shares(self, predictive: Categorical) -> Tensor:
         """Return the log-probabilities of the classes."""
         return predictive.log_probs.double()
@@ -404,6 +438,47 @@ def _band(
     means = sums / count.clamp_min(1)
     low, high = torch.quantile(means, torch.tensor(TAILS, dtype=torch.float64), dim=0)
     return low.tolist(), high.tolist()
+
+
+def risk_words(risk: ClassRisk) -> str:
+    """Say in a sentence whether stated risks are right, by slope and by events over expected."""
+    found = [(name, risk.metrics[name]) for name in _NULL if name in risk.metrics]
+    off = [name for name, e in found if not e.low <= _NULL[name] <= e.high]
+    if not found:
+        return "There are too few events to say whether the risks are right."
+    if not off:
+        return (
+            "Neither the level nor the spread of the stated risks differs from the observed ones "
+            "by more than chance would give."
+        )
+    words = []
+    if "observed_expected" in off:
+        high = risk.metrics["observed_expected"].value < 1
+        words.append(f"on average the stated risks are too {'high' if high else 'low'}")
+    if "slope" in off:
+        extreme = risk.metrics["slope"].value < 1
+        words.append(f"they are {'too extreme' if extreme else 'not spread out enough'}")
+    text = ", and ".join(words)
+    return f"{text[0].upper()}{text[1:]}, by more than chance would give."
+
+
+def _by_risk(risk: ClassRisk, num_rows: int) -> str:
+    """Of two classes: level and spread need no groups that all sites have in common."""
+    words = f"By counts{_part(risk.num_rows, num_rows)}: {risk_words(risk)}"
+    inside = [bin.null_low <= bin.observed <= bin.null_high for bin in risk.bins]
+    return f"{words} {_by_groups(inside)}" if len(inside) >= _FEWEST_GROUPS else words
+
+
+def _by_groups(inside: Sequence[bool], part: str = "") -> str:
+    return (
+        f"Of {len(inside)} groups of about equal probability{part} {sum(inside)} are as often so "
+        "as chance would let them be if the model were calibrated."
+    )
+
+
+def _part(num_rows: int, every: int) -> str:
+    """Of how many rows a figure is, where it is not of all."""
+    return "" if num_rows == every else f" of {num_rows:,} of these rows"
 
 
 def fit_intercept(

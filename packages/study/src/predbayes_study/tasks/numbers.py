@@ -25,9 +25,9 @@ from predbayes.learning.named import CALIBRATED
 from predbayes.predictive import metrics
 from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Gaussian
-from predbayes.predictive.measures import LARGEST, TargetUnit
+from predbayes.predictive.measures import LARGEST, MEASURES, TargetUnit
 from predbayes_study.plan.schema import Finite, Plan, Positive
-from predbayes_study.result.schema import IntervalCalibration, Level
+from predbayes_study.result.schema import AtSites, IntervalCalibration, Level
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tasks.task import (
@@ -38,8 +38,10 @@ from predbayes_study.tasks.task import (
     Array,
     Faults,
     Task,
+    percent,
     within,
 )
+from predbayes_study.wording import plain
 
 PRIOR_ROWS = 8  # that say k = 1: about the weight of log k ~ N(0, 0.5^2)
 
@@ -76,7 +78,10 @@ class Numbers(Task[Gaussian]):
     """A number is predicted."""
 
     family = Gaussian
+    predicts = "a number"
+    gives = "A mean and an interval."
     is_scaled = True
+    has_intervals = True
     num_noise = 1
     shown_as = "coverage"
     # Two hundredths apart, from 0.05 to 1,097 standard deviations.
@@ -270,6 +275,27 @@ class Numbers(Task[Gaussian]):
         """Return the quantile of the normal distribution."""
         return statistics.NormalDist().inv_cdf((1 + level) / 2)
 
+    def at_sites(self, found: AtSites, fewest: int) -> str:
+        """Return how many true values are in intervals."""
+        del fewest
+        name = "coverage_95"
+        share = found.pooled.metrics[name]
+        assert MEASURES[name].is_share
+        fits = "as many as they should" if share.low <= 0.95 <= share.high else _unclipped(found)
+        return (
+            f"intervals of 95 % hold {percent(share.value)} of true values (95 % interval "
+            f"{percent(share.low)} to {percent(share.high)}): {fits}."
+        )
+
+    def nll_note(self, plan: Plan) -> str:
+        """Return what a standard unit is."""
+        scale = target_units(plan)[1]
+        if plan.target.transform == "log":
+            one_unit = f"a factor of {plain(math.exp(scale))}"
+        else:
+            one_unit = f"{plain(scale)} {plan.target.unit}".rstrip()
+        return f"It is of the target in standard units, one unit being {one_unit}."
+
     def hellinger(self, one: Gaussian, other: Gaussian) -> Tensor:
         """Return the distance of two normal distributions."""
         var, other_var = one.var.double(), other.var.double()
@@ -365,6 +391,21 @@ def _moments_in_unit(plan: Plan, mean: Tensor, std: Tensor) -> tuple[Tensor, Ten
 def _tellable(values: Tensor) -> Tensor:
     """Numerics: the exponential of a bad prediction may be infinite; its score must not be."""
     return values.nan_to_num(nan=LARGEST).clamp(-LARGEST, LARGEST)
+
+
+def _unclipped(found: AtSites) -> str:
+    """What is left of a coverage that is not 95 %: sites clip predictions, which widens misses."""
+    counts = [one.credible_covered for one in found.coverages if one.level == 0.95]
+    if not counts or counts[0] is None or found.pooled.scores is None:
+        return "not 95 %, where predictions are clipped as they leave a site"
+    (low, high), num_rows = counts[0], sum(found.pooled.scores.counts)
+    ends = [share(round(end * num_rows), num_rows) for end in (low, high)]
+    if ends[0].low <= 0.95 <= ends[1].high:
+        return (
+            "not 95 %, but predictions are clipped before they leave a site; of unclipped ones, by "
+            f"counts, it is {percent(low)} to {percent(high)}, which does not speak against 95 %"
+        )
+    return "not 95 %"
 
 
 def fit_shift_scale(

@@ -19,7 +19,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.measures import MEASURES, STANDARD, Measure, TargetUnit
 from predbayes.predictive.risk import Risks
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.schema import ClassRisk
+from predbayes_study.result.schema import AtSites, ClassRisk
 from predbayes_study.rules import Finding
 from predbayes_study.tables.problem import Kind
 
@@ -49,6 +49,12 @@ class Task(ABC, Generic[P]):
     dtype: ClassVar[torch.dtype] = torch.float32
     """Of the targets as learners take them."""
 
+    predicts: ClassVar[str]
+    """What is predicted, in a sentence."""
+
+    gives: ClassVar[str]
+    """What a prediction is, as a sentence."""
+
     by_class: ClassVar[bool] = False
     """Whether rows are counted, and held out, by class."""
 
@@ -63,6 +69,9 @@ class Task(ABC, Generic[P]):
 
     outputs: ClassVar[tuple[str, ...]]
     """Names of what `describe` returns in an exported model."""
+
+    has_intervals: ClassVar[bool] = False
+    """Whether predictions have intervals that should hold a share of targets."""
 
     shown_as: ClassVar[str]
     """Where a result has what `calibration` finds."""
@@ -218,6 +227,21 @@ class Task(ABC, Generic[P]):
         del plan, targets
         return ()
 
+    # Words
+
+    @abstractmethod
+    def at_sites(self, found: AtSites, fewest: int) -> str:
+        """Return how good and how calibrated sites found the model, in a sentence.
+
+        Args:
+            found: What they sent, together.
+            fewest: Rows below which a site counts nothing in bins.
+        """
+
+    @abstractmethod
+    def nll_note(self, plan: Plan) -> str:
+        """Return what an NLL can be compared with, in a sentence."""
+
     # Groups of rows
 
     def events(self, plan: Plan, targets: Tensor) -> Tensor | None:
@@ -249,10 +273,9 @@ class Task(ABC, Generic[P]):
         """Return how much is no stranger than a bound, (N,)."""
         raise NotImplementedError
 
-    def own_bound(self, level: float) -> float | None:
-        """Return how strange the ends of the model's own interval are; None without intervals."""
-        del level
-        return None
+    def own_bound(self, level: float) -> float:
+        """Return how strange the ends of the model's own interval are, where it has intervals."""
+        raise NotImplementedError
 
     # What screening compares
 
@@ -324,6 +347,11 @@ NUM_MEMBERS = 3
 
 PRIOR_STD = 1.5
 """Of a shift of a class's or a hazard's log odds, in nats."""
+
+
+def percent(share: float) -> str:
+    """Return a share in words."""
+    return f"{100 * share:.1f} %"
 
 
 def within(columns: Tensor, kth: int) -> Tensor:

@@ -30,7 +30,7 @@ from predbayes.predictive.survival import (
     risk_groups,
 )
 from predbayes_study.plan.schema import Finite, Plan
-from predbayes_study.result.schema import Curves, RiskGroup
+from predbayes_study.result.schema import AtSites, Curves, RiskGroup
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tasks.hazards import HazardLearner
@@ -44,6 +44,7 @@ from predbayes_study.tasks.task import (
     SharesTask,
     within,
 )
+from predbayes_study.wording import plain
 
 MIN_EVENTS = 5
 """Events of reference rows in an interval, below which its hazard can hardly be learnt."""
@@ -51,6 +52,10 @@ MIN_EVENTS = 5
 _NOT_SEEN = (
     "Hardly a held-out row was seen to the horizon, so nothing is said of the risks at it, and "
     "models are compared by NLL alone."
+)
+_UNSEEN_AT_SITES = (
+    "At some site hardly a row was seen to the horizon, so risks are not compared with what "
+    "happened."
 )
 _THIRDS = ("lowest third", "middle third", "highest third")
 _LEVEL = 0.95
@@ -81,6 +86,8 @@ class Times(SharesTask[Survival]):
 
     family = Survival
     outputs = ("survival", "median")
+    predicts = "the time to an event"
+    gives = "The probability to be without the event at each time of the plan."
     shown_as = "curves"
     of_groups = ("c_index", "risk_gap")  # the NLL differs with how long rows were seen
     compares_sums = False  # they do not part the model's faults from how long rows were seen
@@ -291,6 +298,32 @@ class Times(SharesTask[Survival]):
         times = targets.abs().double()[:, None]
         seen = (times - torch.arange(rates.shape[1])).clamp(0, 1)
         return float((rates * seen).sum())
+
+    def at_sites(self, found: AtSites, fewest: int) -> str:
+        """Return the risk at the horizon, if rows were seen so long, and the C-index."""
+        del fewest
+        metrics = found.pooled.metrics
+        index = metrics.get("c_index")
+        told = f"; C-index {plain(index.value, 3)}" if index else ""
+        if "risk_gap" not in metrics:
+            return f"NLL {plain(metrics['nll'].value, 3)}{told}. {_UNSEEN_AT_SITES}"
+        gap = metrics["risk_gap"]
+        fits = (
+            "no more than chance would give" if gap.low <= 0 <= gap.high else "more than by chance"
+        )
+        return (
+            "by the horizon the observed risk less the stated one is "
+            f"{100 * gap.value:+.1f} points (95 % interval {100 * gap.low:+.1f} to "
+            f"{100 * gap.high:+.1f}), {fits}{told}."
+        )
+
+    def nll_note(self, plan: Plan) -> str:
+        """Return of what it is the surprise."""
+        del plan
+        return (
+            "It is the surprise at the interval in which the event came or, where a row was last "
+            "seen without it, at getting so far."
+        )
 
     def log_shares(self, predictive: Survival) -> Tensor:
         """Return log-probabilities of an event in each interval, and of none."""

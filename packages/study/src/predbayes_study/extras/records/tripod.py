@@ -27,7 +27,7 @@ from predbayes.optional import require
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES
 from predbayes_study.plan.schema import Plan
-from predbayes_study.report.clinical import event_of, risk_words
+from predbayes_study.report.clinical import event_of
 from predbayes_study.report.report import (
     column_groups,
     compared,
@@ -39,6 +39,8 @@ from predbayes_study.report.report import (
 )
 from predbayes_study.report.unlabelled import trusted
 from predbayes_study.result.schema import Result
+from predbayes_study.tasks import task_of
+from predbayes_study.tasks.classes import risk_words
 from predbayes_study.wording import counted, plain
 
 CARD_FILE = "model-card.json"
@@ -58,6 +60,7 @@ def render_card_data(plan: Plan, result: Result) -> str:
     scores = result.student.scores
     items = _filled(
         plan=plan,
+        task=task_of(plan),
         result=result,
         tally=tally,
         groups=column_groups(plan.columns),

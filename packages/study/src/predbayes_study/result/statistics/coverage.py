@@ -181,9 +181,8 @@ def coverages(plan: Plan, predictive: Predictive, sums: ScoreSums | None) -> tup
         bound, size, covered = bins.bound(level), None, None
         if math.isfinite(bound):
             size = task.promised_size(plan, predictive, bound)
-        own_bound = task.own_bound(level)
-        if own_bound is not None:
-            inside = bins.below(own_bound)
+        if task.has_intervals:
+            inside = bins.below(task.own_bound(level))
             covered = inside[0] / bins.num_rows, inside[1] / bins.num_rows
         # Four digits are the same on every machine.
         mean = None if size is None else float(f"{float(size.double().mean()):.4g}")
