@@ -288,7 +288,7 @@ def _common(
 
 
 def _verdict(plan: Plan) -> str:
-    return JUDGED if plan.classification else COVERED
+    return JUDGED if plan.target.classes else COVERED
 
 
 def _site(

@@ -43,7 +43,7 @@ def table(plan, num_rows=120, shift=12.0, seed=0):
     """Rows of a site that lie right of the reference rows."""
     rng = generator(seed, "table")
     x = shift + 5 * torch.randn(num_rows, generator=rng)
-    labels = ["red", "green", "blue"] if plan.classification else ["165", "170", "180"]
+    labels = ["red", "green", "blue"] if plan.target.classes else ["165", "170", "180"]
     target = [labels[i % 3] for i in range(num_rows)]
     return pd.DataFrame({"x": x.numpy().round(2), "y": [1.5] * num_rows, plan.target.name: target})
 

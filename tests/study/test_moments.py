@@ -84,7 +84,7 @@ def frozen(root, text) -> Kit:
 def sent(kit, site, frame):
     """What a site sends; what it fits for itself is none of the study's business."""
     rows = SiteRows.of(kit.plan, frame)
-    linear = "logistic-regression" if kit.plan.classification else "linear-regression"
+    linear = "logistic-regression" if kit.plan.target.classes else "linear-regression"
     return make_upload(kit, site, (rows.inputs, rows.targets), learner=linear)
 
 

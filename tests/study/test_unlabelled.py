@@ -86,7 +86,7 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
     model = CalibratedModel.load(study.result_folder(recorded.number) / MODEL_FOLDER)
     for number, site in enumerate(SITES):
         inputs = torch.randn(60, plan.num_inputs, generator=torch.Generator().manual_seed(number))
-        targets = (inputs[:, 0] > 0).long() if plan.classification else inputs[:, 0]
+        targets = (inputs[:, 0] > 0).long() if plan.target.classes else inputs[:, 0]
         predictive = model.predictor.predict(inputs)
         sent = evaluation_upload(plan, site, predictive, targets, model.weights_digest())
         save_signed(sent, tmp_path / f"{site}.evaluation", world.key(site))
@@ -95,7 +95,7 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
     assert again.at_sites is not None
     page = Page(render_report(plan, again, public=False)).text
     assert "5 sites sent theirs" in page
-    assert ("a site sends one from 100 held-out rows on" in page) is plan.classification
+    assert ("a site sends one from 100 held-out rows on" in page) is bool(plan.target.classes)
     assert "By what 5 sites found on 300 held-out rows of their own" in page
     for html in (page, Page(render_report(plan, again, public=True)).text):
         assert "How good it is was measured by sites" in html

@@ -112,7 +112,7 @@ class World:
         """What an honest site would send, made without training."""
         rng = generator(0, "predictions", site)
         inputs = self.kit.inputs
-        if self.kit.plan.classification:
+        if self.kit.plan.target.classes:
             logits = 2 * torch.cat([inputs[:, :2], -inputs[:, :1]], dim=1)
             logits = logits + noise * torch.randn(logits.shape, generator=rng)
             return Categorical(logits.log_softmax(-1))
@@ -135,7 +135,7 @@ class World:
         made = Upload.of_predictions(
             self.predictions(site) if predictive is None else predictive,
             num_rows=100 + len(site),
-            class_rows=(40.0, 30.0, 30.0) if self.kit.plan.classification else None,
+            class_rows=(40.0, 30.0, 30.0) if self.kit.plan.target.classes else None,
             gate=self.gate(site) if gate is None else gate,
         )
         return having_seen(made.named(site).for_plan(self.kit.digest, "drawn"), self.seen)

@@ -74,7 +74,7 @@ REFUSED = {False: [above, extreme, unnormalised], True: [tiny_variance, no_noise
 
 def test_what_finish_would_fail_on_is_refused_when_it_comes(begun):
     world, study = begun
-    for alter in REFUSED[not world.kit.plan.classification]:
+    for alter in REFUSED[not world.kit.plan.target.classes]:
         arrays = {name: a.clone() for name, a in world.upload("Delta").arrays.items()}
         alter(arrays)
         with pytest.raises(UploadError):
@@ -85,7 +85,7 @@ def test_what_finish_would_fail_on_is_refused_when_it_comes(begun):
 def sure_and_wrong(world):
     """The furthest from the truth that is taken."""
     num_rows = len(world.kit.inputs)
-    if world.kit.plan.classification:
+    if world.kit.plan.target.classes:
         log_probs = torch.full((num_rows, 3), LOG_PROB_FLOOR)
         log_probs[:, 0] = 0
         return {"log_probs": log_probs}
@@ -98,7 +98,7 @@ def sure_and_wrong(world):
 
 def unsure_and_wrong(world):
     arrays = sure_and_wrong(world)
-    if not world.kit.plan.classification:
+    if not world.kit.plan.target.classes:
         arrays |= {name: torch.full_like(a, 5e3) for name, a in arrays.items()}
         arrays["mean"] *= -2
     return arrays
@@ -111,7 +111,7 @@ def test_the_worst_that_is_taken_goes_through_every_step(begun, tmp_path, make):
     for site in HONEST:
         study.add(world.file(site))
     counts = {sure_and_wrong: (0.0, 0.0, 0.0), unsure_and_wrong: (5e-324, 1e-310, 0.0)}[make]
-    rows = counts if world.kit.plan.classification else None
+    rows = counts if world.kit.plan.target.classes else None
     assert study.add(send(world, make(world), num_rows=10**9, class_rows=rows))
     _, result = study.finish()
     assert study.result(1) == result
@@ -126,7 +126,7 @@ def test_if_intake_were_blind_finish_would_name_the_site_and_the_way_out(begun, 
     study = world.begin("blind")
     monkeypatch.setattr(Intake, "rehearse", lambda *_: None)
     arrays = {name: a.clone() for name, a in world.upload("Delta").arrays.items()}
-    REFUSED[not world.kit.plan.classification][0](arrays)
+    REFUSED[not world.kit.plan.target.classes][0](arrays)
     for path in (world.file("Alpha"), world.file("Beta"), send(world, arrays)):
         assert study.add(path)
     with pytest.raises(StudyError, match=r"upload of Delta .* `predbayes study withdraw Delta`"):

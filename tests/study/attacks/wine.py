@@ -117,7 +117,7 @@ class Wines:
     def file(self, site: str, predictive: Predictive | None, num_rows: int) -> Path:
         path = self.root / f"{site}.safetensors"
         sent = self.honest[site] if predictive is None else predictive
-        halves = (num_rows / 2, num_rows / 2) if self.kit.plan.classification else None
+        halves = (num_rows / 2, num_rows / 2) if self.kit.plan.target.classes else None
         made = Upload.of_predictions(sent, num_rows=num_rows, class_rows=halves)
         save_signed(made.named(site).for_plan(self.kit.digest, "drawn"), path, self.keys[site])
         return path
@@ -125,7 +125,7 @@ class Wines:
     def _score(self, model: Path) -> float:
         predicted = CalibratedModel.load(model).predict(self.later)
         truth = self.later["good"]
-        if self.kit.plan.classification:
+        if self.kit.plan.target.classes:
             return float(((predicted["probability_yes"] > 0.5) == (truth == "yes")).mean())
         residuals = predicted["mean"].to_numpy() - truth.to_numpy()
         return 1 - float(np.mean(residuals**2) / truth.var())

@@ -163,9 +163,9 @@ class TestEvaluate:
         assert result.exit_code == 0
         assert "200 rows, 40 held out" in result.stdout
         assert "NLL" in result.stdout
-        assert ("RMSE (days)" in result.stdout) != each.plan.classification
+        assert ("RMSE (days)" in result.stdout) != bool(each.plan.target.classes)
         for figure in ("AUROC", "outcome 'yes' in ", "Observed / expected "):
-            assert (figure in result.stdout) is each.plan.classification
+            assert (figure in result.stdout) is bool(each.plan.target.classes)
         assert sorted(each.root.rglob("*")) == before
         assert "200 rows, 200 all" in each.run("evaluate", "--all").stdout
         assert "give --home" not in result.stdout

@@ -49,7 +49,7 @@ def test_study_from_a_table_to_an_adopted_model(tmp_path, monkeypatch):
     text = text.replace('own = "auto"', 'own = "logistic-regression"')
     text = text.replace('unit = "" ', 'unit = "days" ', 1)
     plan = Plan.loads(text)
-    assert plan.survival
+    assert plan.target.times
     assert plan.target.event == "died"
     assert len(plan.target.times) >= 5
     run.begin(text)

@@ -197,7 +197,7 @@ def _honest(plan: Plan, site: str) -> Draft:
         "format_version": 1,
         "kind": plan.sent,
         "num_rows": 100 + len(site),
-        "class_rows": [40.0, 30.0, 30.0] if plan.classification else None,
+        "class_rows": [40.0, 30.0, 30.0] if plan.target.classes else None,
         "site": site,
         "plan": plan.digest(),
         "learner": "network",

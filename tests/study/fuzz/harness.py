@@ -119,7 +119,7 @@ def _drafts(world: World, model: str) -> dict[str, Draft]:
     classes = {"nll": sums, "accuracy": {"total": 20.0, "squares": 20.0}, "brier": sums}
     numbers = {"nll": sums, "rmse": sums, "width_95": sums, "crps": sums}
     numbers["coverage_95"] = {"total": 30.0, "squares": 30.0}
-    metrics = classes if world.kit.plan.classification else numbers
+    metrics = classes if world.kit.plan.target.classes else numbers
     told = json.loads(upload.info.model_dump_json()) | {
         "kind": "evaluation",
         "num_rows": 40,

@@ -181,7 +181,7 @@ class TestErrors:
             ("age = {", "disease = {", "the target 'disease' is also one of the columns"),
             ("age = {", '"a\\nb" = { x = 1,', "columns.a b: no key 'x'"),
             ("[18, 100]", "[18, nan]", "columns.age.range.1: must be a finite number"),
-            ('classes = ["no", "yes"]', "", "classes are for a classification, which needs them"),
+            ('classes = ["no", "yes"]', "", "a classification needs classes"),
             ("[reference]", "[reference", "is not TOML"),
             ("labelled = 30", f"labelled = {'9' * 5000}", "is not TOML"),
             ("labelled = 30", f"x = {'[' * 5000}", "is not TOML"),

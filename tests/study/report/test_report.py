@@ -21,6 +21,7 @@ from predbayes.predictive.measures import MEASURES
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.clinical import useful_range
 from predbayes_study.report.outstanding import MOST_LISTED, outstanding, site_files
+from predbayes_study.report.pages import with_interval
 from predbayes_study.report.report import (
     MOST_SITES,
     column_groups,
@@ -28,7 +29,6 @@ from predbayes_study.report.report import (
     render_card,
     render_report,
     tally_of,
-    with_interval,
     without_sites,
 )
 from predbayes_study.report.unlabelled import trusted

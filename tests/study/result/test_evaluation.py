@@ -76,7 +76,7 @@ def names_of(plan):
 def draw(plan, num_rows, seed=0):
     """Predictions and targets that agree more or less."""
     rng = generator(seed, "draw")
-    if plan.classification:
+    if plan.target.classes:
         logits = 1.5 * torch.randn(num_rows, plan.num_outputs, generator=rng)
         predictive = Categorical(logits.log_softmax(-1))
         return predictive, torch.multinomial(predictive.moments(), 1, generator=rng)[:, 0]
@@ -105,7 +105,7 @@ class TestSums:
         assert pooled.num_rows == sum(sizes)
         assert pooled.metrics.keys() == names_of(plan)
         # No sums of several classes give the AUROC, and those of R² would tell the targets' spread.
-        stays = {"auroc"} if plan.classification else {"r2"}
+        stays = {"auroc"} if plan.target.classes else {"r2"}
         assert expected.metrics.keys() - pooled.metrics.keys() == stays
         for name, found in pooled.metrics.items():
             assert found.value == pytest.approx(expected.metrics[name].value, rel=ROUNDED)

@@ -32,7 +32,7 @@ class Told:
 
     def predict(self, inputs):
         odds = (2 * inputs[:, 0] + 0.5 * inputs[:, 3]).double()
-        if not self.plan.classification:
+        if not self.plan.target.classes:
             return Gaussian(odds, torch.full_like(odds, 0.5))
         return Categorical(torch.stack([torch.zeros_like(odds), odds], 1).log_softmax(1))
 

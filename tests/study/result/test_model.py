@@ -260,7 +260,7 @@ class TestOnnx:
         assert json.loads(notes["target"]) == json.loads(model.plan.target.model_dump_json())
         assert notes["plan_digest"] == model.plan.digest()
         assert notes["predbayes"] == predbayes.__version__
-        assert (notes.get("level") == "0.9") == (not model.plan.classification)
+        assert (notes.get("level") == "0.9") == (not model.plan.target.classes)
         assert not [word for word in (b".py", b"somebody") if word in path.read_bytes()]
 
     def test_needs_the_extra(self, tmp_path, monkeypatch):

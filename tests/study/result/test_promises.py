@@ -74,7 +74,7 @@ def draw(num_classes, num_rows, seed=0):
 
 
 def told(plan, num_rows, seed=0, site="Basel"):
-    rows = draw(plan.num_outputs if plan.classification else None, num_rows, seed)
+    rows = draw(plan.num_outputs if plan.target.classes else None, num_rows, seed)
     return evaluation_upload(plan, site, *rows, MODEL).info
 
 
@@ -276,7 +276,7 @@ def finished(request, tmp_path_factory):
 
 
 def targets_of(plan, frame):
-    if plan.classification:
+    if plan.target.classes:
         return torch.tensor([plan.target.classes.index(word) for word in frame["kind"]])
     centre, scale = target_units(plan)
     return (torch.tensor(frame["height"].astype(float).to_numpy()) - centre) / scale
@@ -306,7 +306,7 @@ class TestPredict:
         arguments = (study.result_folder(2), world.root / "new.csv", "--out", out)
         assert predict(monkeypatch, *arguments, "--coverage", 0.9) == 0
         found = pd.read_csv(out)
-        if world.kit.plan.classification:
+        if world.kit.plan.target.classes:
             words = zip(found["set"], frame["kind"], strict=True)
             inside = [kind in names.split(" | ") for names, kind in words]
             assert set(found["set"]) <= {
@@ -331,7 +331,7 @@ class TestPredict:
             )
             tables.append(pd.read_csv(out))
         added = [name for name in tables[1] if name not in tables[0]]
-        assert added == (["set"] if world.kit.plan.classification else ["lower", "upper"])
+        assert added == (["set"] if world.kit.plan.target.classes else ["lower", "upper"])
         pd.testing.assert_frame_equal(tables[1].drop(columns=added), tables[0])
 
     @pytest.mark.parametrize(

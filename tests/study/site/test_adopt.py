@@ -458,7 +458,7 @@ class TestAdoptedModel:
     def test_its_predictions_are_the_adjusted_ones(self, adopted, frame):
         came = dataclasses.replace(adopted, adjustment=None).predict(frame)
         told = adopted.predict(frame)
-        if adopted.plan.classification:
+        if adopted.plan.target.classes:
             odds = came.iloc[:, :3].to_numpy() * np.exp(adopted.adjustment.shifts)
             expected = odds / odds.sum(1, keepdims=True)
             np.testing.assert_allclose(told.iloc[:, :3].to_numpy(), expected, rtol=1e-5)
@@ -481,7 +481,7 @@ class TestAdoptedModel:
         codes = code_table(adopted.plan, frame).numpy()
         outputs = session.run(None, {"codes": codes})
         told = adopted.predict(frame)
-        if adopted.plan.classification:
+        if adopted.plan.target.classes:
             np.testing.assert_allclose(outputs[0], told.iloc[:, :3].to_numpy(), atol=1e-5)
         else:
             np.testing.assert_allclose(np.stack(outputs, 1), told.to_numpy(), rtol=1e-4)

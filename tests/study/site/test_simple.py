@@ -149,7 +149,7 @@ class TestModels:
         rng = generator(0, "rows")
         inputs = torch.randn(80, 2, generator=rng)
         targets = inputs[:, 0] + 0.5 * torch.randn(80, generator=rng)
-        targets = (targets > 0).long() if plan.classification else targets
+        targets = (targets > 0).long() if plan.target.classes else targets
         held_out = split_rows(plan, "Basel", 80)[1]
         changed = targets.clone()
         changed[held_out] = 1 - changed[held_out]
@@ -157,7 +157,7 @@ class TestModels:
             SimpleModels.fit(plan, "Basel", SiteRows(inputs, t), held_out)
             for t in (targets, changed)
         )
-        linear = "logistic-regression" if plan.classification else "linear-regression"
+        linear = "logistic-regression" if plan.target.classes else "linear-regression"
         assert set(one.predictives) == {BASE_RATE, linear, "gradient-boosting"}
         for name, said in one.predictives.items():
             assert torch.equal(said.natural(), two.predictives[name].natural())

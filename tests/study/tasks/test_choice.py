@@ -8,7 +8,7 @@ import torch
 from predbayes.errors import TrainingError
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.local import Learner
-from predbayes.learning.named import CLASSIFIERS, MAX_BOOSTED, REGRESSORS, tried_by_auto
+from predbayes.learning.named import BY_TASK, CLASSIFIERS, MAX_BOOSTED, tried_by_auto
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
 from predbayes_study.tasks.choice import LEAST_ROWS, choose, held_out
@@ -122,7 +122,7 @@ class TestChoose:
 
 
 def test_boosting_is_not_tried_for_many_classes():
-    assert "gradient-boosting" in tried_by_auto(MAX_BOOSTED)
-    assert "gradient-boosting" not in tried_by_auto(MAX_BOOSTED + 1)
-    assert set(tried_by_auto(None)) - {"small-network"} <= set(REGRESSORS)
-    assert set(tried_by_auto(2)) - {"small-network"} <= set(CLASSIFIERS)
+    assert "gradient-boosting" in tried_by_auto("classification", MAX_BOOSTED)
+    assert "gradient-boosting" not in tried_by_auto("classification", MAX_BOOSTED + 1)
+    for task, known in BY_TASK.items():
+        assert set(tried_by_auto(task, 2)) - {"small-network"} <= set(known)

@@ -107,12 +107,17 @@ MAX_BOOSTED = 10
 """Most classes for which boosting is tried, as it grows trees for each of them."""
 
 
-def tried_by_auto(num_classes: int | None) -> tuple[str, ...]:
-    """Return the learners that `auto` chooses from, simplest first; numbers have no classes."""
-    if num_classes is None:
-        return ("linear-regression", "gradient-boosting", "small-network")
-    boosting = ("gradient-boosting",) if num_classes <= MAX_BOOSTED else ()
-    return ("logistic-regression", *boosting, "small-network")
+_TRIED = {
+    "classification": ("logistic-regression", "gradient-boosting"),
+    "regression": ("linear-regression", "gradient-boosting"),
+    "survival": ("logistic-regression",),
+}
+
+
+def tried_by_auto(task: str, num_outputs: int) -> tuple[str, ...]:
+    """Return the learners that `auto` chooses from, simplest first."""
+    too_many = {"gradient-boosting"} if num_outputs > MAX_BOOSTED else set[str]()
+    return (*(name for name in _TRIED[task] if name not in too_many), "small-network")
 
 
 CALIBRATED = frozenset({"gradient-boosting", "lightgbm", "xgboost"})

@@ -128,7 +128,7 @@ def adopt_command(
     ),
 ) -> None:
     """Fit the common model to the site; say which model is best."""
-    from predbayes_study.report.report import with_interval
+    from predbayes_study.report.pages import with_interval
     from predbayes_study.site.site import Site
 
     own = Site(site)
@@ -156,7 +156,7 @@ def _heading(own: SiteFile, tried: Evaluated | Adopted, num_rows: int, which: st
 def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     """Print a line for each model and a column for each measure, with intervals of 95 %."""
     from predbayes.predictive.measures import MEASURES
-    from predbayes_study.report.report import with_interval
+    from predbayes_study.report.pages import with_interval
     from predbayes_study.result.scoring import measures_of
 
     lines = list(scores)
@@ -179,7 +179,7 @@ def _show_risks(plan: Plan, predictive: Predictive, targets: Tensor) -> None:
     """Print how well the risk of an event is told, and what the plan's thresholds would do."""
     from predbayes.predictive.measures import MEASURES
     from predbayes.seeding import generator
-    from predbayes_study.report.report import with_interval
+    from predbayes_study.report.pages import with_interval
     from predbayes_study.tasks import task_of
 
     def told(name: str, estimate: Estimate) -> str:

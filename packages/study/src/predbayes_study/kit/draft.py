@@ -290,7 +290,7 @@ def _with_trend(
     """A number with its correlation with the target, or the second class; one digit will do."""
     if not isinstance(guess, Number) or labels.num_filled < MIN_TOLD or len(goal.classes or ()) > 2:
         return guess
-    if goal.task == "survival":  # a correlation with times would be one with censoring, too
+    if goal.event:  # a correlation with times would be one with censoring, too
         return guess
     trend = round(correlate(column.numbers, _second(goal, labels)), 1)
     return guess.model_copy(update={"trend": trend}) if abs(trend) >= MIN_TREND else guess
@@ -524,7 +524,7 @@ def _to_fill_in(plan: Plan) -> list[str]:
             "clipped, many are an error"
         )
         notes.append("fill in the unit of each number")
-    if not plan.classification:
+    if "unit" in plan.target.keys:
         notes.append(f"fill in the unit of {plan.target.name}")
     if plan.target.share is not None or any(_trend(c) for c in plan.columns.values()):
         notes.append(

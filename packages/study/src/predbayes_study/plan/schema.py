@@ -64,7 +64,6 @@ from predbayes.exchange.strict import Strict
 from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.named import (
     BY_TASK,
-    HAZARDS,
     tried_by_auto,
 )
 from predbayes_study import extra
@@ -246,6 +245,13 @@ def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
 
 CENSORED_AND_EVENT = ("0", "1")
 
+_KEYS = {
+    "classification": ("classes", "share"),
+    "regression": ("unit", "transform", "centre", "scale"),
+    "survival": ("unit", "event", "codes", "times"),
+}
+_NEEDED = {"classification": ("classes",), "regression": (), "survival": ("event", "times")}
+
 
 class Target(Section):
     """What is predicted."""
@@ -271,28 +277,24 @@ class Target(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self._check_survival()
+        for key, field in type(self).model_fields.items():
+            is_stated = getattr(self, key) != field.default
+            if is_stated and key not in self.keys:
+                raise ValueError(f"{key} is not for a {self.task}")
+            if not is_stated and key in _NEEDED[self.task]:
+                raise ValueError(f"a {self.task} needs {' and '.join(_NEEDED[self.task])}")
         if self.share is not None and len(self.classes or ()) != 2:
             raise ValueError("share is that of the second of two classes")
-        if (self.task == "classification") != (self.classes is not None):
-            raise ValueError("classes are for a classification, which needs them")
-        if self.task == "classification" and (self.unit or self.transform != "none"):
-            raise ValueError("unit and transform are for a regression")
+        if self.event == self.name:
+            raise ValueError("time and event are two columns")
+        if len(self.times) == 1:
+            raise ValueError("times are two or more ends of intervals")
         return self
 
-    def _check_survival(self) -> None:
-        if self.task == "survival":
-            if not self.event or len(self.times) < 2:
-                raise ValueError(
-                    "a survival needs event, the column that says whether it came, and times, two "
-                    "or more ends of intervals"
-                )
-            if self.event == self.name:
-                raise ValueError("time and event of a survival are two columns")
-            if self.transform != "none" or (self.centre, self.scale) != (None, None):
-                raise ValueError("transform, centre and scale are for a regression")
-        elif self.event or self.times or self.codes != CENSORED_AND_EVENT:
-            raise ValueError("event, codes and times are for a survival")
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that are for this task."""
+        return ("name", "task", *_KEYS[self.task])
 
     def as_column(self) -> Number | Category:
         """Return the form of its cells; a label may be missing."""
@@ -541,21 +543,6 @@ class Plan(Section):
         return self.coordinator.encryption if wanted and self.coordinator else ""
 
     @property
-    def classification(self) -> bool:
-        """True if a class is predicted, and not a number."""
-        return self.target.task == "classification"
-
-    @property
-    def regression(self) -> bool:
-        """True if a number is predicted."""
-        return self.target.task == "regression"
-
-    @property
-    def survival(self) -> bool:
-        """True if the time to an event is predicted."""
-        return self.target.task == "survival"
-
-    @property
     def sent(self) -> str:
         """The kind of upload that leaves a site."""
         kinds = (section.sends for section in self.sections.values())
@@ -595,7 +582,7 @@ class Plan(Section):
     @property
     def outcomes(self) -> tuple[str, ...]:
         """The columns that the target is read from: of a survival two, its time and its event."""
-        return (self.target.name, self.target.event) if self.survival else (self.target.name,)
+        return tuple(filter(None, (self.target.name, self.target.event)))
 
     @property
     def learner_names(self) -> tuple[str, ...]:
@@ -608,9 +595,7 @@ class Plan(Section):
     @property
     def tried(self) -> tuple[str, ...]:
         """The models that `auto` chooses from, simplest first."""
-        if self.survival:
-            return (*HAZARDS, "small-network")
-        return tried_by_auto(self.num_outputs if self.classification else None)
+        return tried_by_auto(self.target.task, self.num_outputs)
 
     def learner_or(self, choice: str | None) -> str:
         """Return what a site fits, of its choice or, without one, of the plan's."""
@@ -674,7 +659,7 @@ class Plan(Section):
 
     def column(self, name: str) -> Number | Category | Vector:
         """Return the form of a column, or of the target."""
-        if self.survival and name == self.target.event:
+        if name == self.target.event:
             return self.target.event_column()
         return self.target.as_column() if name == self.target.name else self.columns[name]
 

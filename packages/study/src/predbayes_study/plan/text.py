@@ -20,7 +20,7 @@ from typing import Any
 
 import tomlkit
 
-from predbayes_study.plan.schema import Category, Column, Plan, Section
+from predbayes_study.plan.schema import Category, Column, Plan, Section, Target
 
 with resources.files(__package__).joinpath("comments.toml").open("rb") as _file:
     _COMMENTS = tomllib.load(_file)
@@ -83,7 +83,7 @@ def _offer_measures(plan: Plan) -> str:
     values: dict[str, Any] = {}
     if target.classes and len(target.classes) == 2:
         values["event"] = target.classes[1]
-    if target.task == "classification":
+    if target.classes:
         values["thresholds"] = (0.1, 0.2)
         adds = f"Thresholds add {_COMMENTS['measured']['thresholds']}."
     words = [name for name, column in plan.columns.items() if isinstance(column, Category)]
@@ -97,10 +97,8 @@ def _offer_measures(plan: Plan) -> str:
 def _shown(name: str, section: Section) -> dict[str, Any]:
     """The keys of a section that are not noise for this plan."""
     values = dict(section)
-    if name == "target" and values["task"] == "classification":
-        del values["unit"], values["transform"]  # a class has neither
-    if name == "target" and values["task"] == "survival":
-        del values["transform"]
+    if isinstance(section, Target):
+        values = {key: value for key, value in values.items() if key in section.keys}
     for key, told in type(section).model_fields.items():
         if f"{name}.{key}" in _SELDOM and values[key] == told.default:
             del values[key]

@@ -7,11 +7,15 @@ forbids the browser any request. The same values give the same bytes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from predbayes.optional import require
-from predbayes_study.wording import bytes_readable, counted, plain
+from predbayes.predictive.estimate import Estimate
+from predbayes_study.wording import bytes_readable, counted, decimals, plain
+
+MOST_NAMES = 8  # in one cell
+_SHOWN_NAMES = 3  # at the begin of a longer list
 
 
 def render_page(
@@ -24,7 +28,7 @@ def render_page(
 
     Args:
         template: Its file name.
-        filters: What the template calls beside ``plain``, ``size`` and ``counted``.
+        filters: What the template calls beside those that every page has.
         package: Whose `templates` have it; those of reports are there beside them.
         values: What it shows.
     """
@@ -46,5 +50,44 @@ def _environment(package: str, *filters: tuple[str, Callable[..., Any]]) -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(plain=plain, size=bytes_readable, counted=counted, **dict(filters))
+    environment.filters.update(
+        plain=plain,
+        size=bytes_readable,
+        counted=counted,
+        listed=listed,
+        interval=with_interval,
+        **dict(filters),
+    )
     return environment
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names; of many the first and the last, and how many there are.
+
+    Examples:
+        >>> listed(["a", "b"])
+        'a, b'
+        >>> listed([f"code {k}" for k in range(40)])
+        'code 0, code 1, code 2, …, code 39 (40 in all)'
+    """
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_SHOWN_NAMES])}, …, {names[-1]} ({len(names):,} in all)"
+
+
+def with_interval(
+    estimate: Estimate, places: int | None = None, *, percent: bool = False
+) -> tuple[str, str]:
+    """Write a value and its interval in the same decimals.
+
+    Examples:
+        >>> with_interval(Estimate(0.412, 0.38, 0.4449))
+        ('0.412', '(0.380 to 0.445)')
+        >>> with_interval(Estimate(0.9425, 0.92, 0.96), percent=True)
+        ('94.2 %', '(92.0 to 96.0)')
+    """
+    factor, sign, places = (100.0, " %", 1) if percent else (1.0, "", places)
+    value, low, high = (factor * v for v in (estimate.value, estimate.low, estimate.high))
+    if places is None:
+        places = decimals([max(abs(value), abs(low), abs(high))])
+    return f"{plain(value, places)}{sign}", f"({plain(low, places)} to {plain(high, places)})"

@@ -23,7 +23,6 @@ from predbayes.errors import StudyError
 from predbayes.learning.gate import MIN_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.pools.auto import site_component
-from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
 from predbayes_study.extra import added
@@ -41,7 +40,7 @@ from predbayes_study.report.clinical import (
 )
 from predbayes_study.report.figures import Role, Whisker
 from predbayes_study.report.outstanding import SITES_FILE, is_listed, outstanding
-from predbayes_study.report.pages import render_page
+from predbayes_study.report.pages import MOST_NAMES, listed, render_page, with_interval
 from predbayes_study.report.unlabelled import opening, trusted
 from predbayes_study.result.schema import (
     FEWEST_TO_POOL,
@@ -60,8 +59,6 @@ from predbayes_study.wording import counted, decimals, plain
 MOST_SITES = 20  # in one figure
 _MOST_CLASSES = 12  # side by side in a table
 _MOST_LINES = 5  # of one kind, that a reader must see first, where sites are many
-_MOST_NAMES = 8  # in one cell
-_SHOWN_NAMES = 3  # at the begin of a longer list
 _AT_SITES = ("auroc", "slope", "observed_expected")
 
 
@@ -104,7 +101,7 @@ class ColumnGroup:
     @property
     def is_large(self) -> bool:
         """True if there are too many names for one cell."""
-        return len(self.names) > _MOST_NAMES
+        return len(self.names) > MOST_NAMES
 
     @property
     def title(self) -> str:
@@ -356,20 +353,6 @@ def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:
     return [ColumnGroup(tuple(names), *described) for described, names in groups.items()]
 
 
-def listed(names: Sequence[str]) -> str:
-    """Write names; of many the first and the last, and how many there are.
-
-    Examples:
-        >>> listed(["a", "b"])
-        'a, b'
-        >>> listed([f"code {k}" for k in range(40)])
-        'code 0, code 1, code 2, …, code 39 (40 in all)'
-    """
-    if len(names) <= _MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_SHOWN_NAMES])}, …, {names[-1]} ({len(names):,} in all)"
-
-
 def _described(column: Column) -> tuple[str, str, str, str]:
     missing = {
         "refuse": "must not be missing",
@@ -485,24 +468,6 @@ def _drawn_sites(sites: Sequence[SiteResult]) -> list[SiteResult]:
 # Numbers
 
 
-def with_interval(
-    estimate: Estimate, places: int | None = None, *, percent: bool = False
-) -> tuple[str, str]:
-    """Write a value and its interval in the same decimals.
-
-    Examples:
-        >>> with_interval(Estimate(0.412, 0.38, 0.4449))
-        ('0.412', '(0.380 to 0.445)')
-        >>> with_interval(Estimate(0.9425, 0.92, 0.96), percent=True)
-        ('94.2 %', '(92.0 to 96.0)')
-    """
-    factor, sign, places = (100.0, " %", 1) if percent else (1.0, "", places)
-    value, low, high = (factor * v for v in (estimate.value, estimate.low, estimate.high))
-    if places is None:
-        places = decimals([max(abs(value), abs(low), abs(high))])
-    return f"{plain(value, places)}{sign}", f"({plain(low, places)} to {plain(high, places)})"
-
-
 def _weight(weight: float | tuple[float, ...]) -> str:
     if isinstance(weight, tuple):
         return " / ".join(plain(part, 3) for part in weight)
@@ -542,10 +507,8 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
     return render_page(
         template,
         {
-            "interval": with_interval,
             "weight": _weight,
             "lines": lines_of,
-            "listed": listed,
             "group_measures": group_measures,
             "risk_words": risk_words,
             "curve_words": curve_words,

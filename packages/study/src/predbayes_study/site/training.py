@@ -27,6 +27,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -42,7 +43,7 @@ from predbayes.learning.local import (
     Predictor,
 )
 from predbayes.learning.named import AUTO
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
+from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.progress import Callback, Event, listening
 from predbayes_study.extras.audit.leakage import FILE as AUDIT_FILE
 from predbayes_study.extras.audit.leakage import AttackResult
@@ -365,8 +366,8 @@ def _hidden(plan: Plan, upload: Upload, key: SigningKey) -> Upload:
     if plan.sealing is None:
         return upload
     predictive, counts = upload.predictive(), upload.info.class_rows
-    assert isinstance(predictive, Categorical | Survival)  # as a sealed plan has it
-    form, bounded = plan.sealing.form(plan), predictive.bounded(LOG_PROB_FLOOR)
+    form = plan.sealing.form(plan)
+    bounded: Any = predictive.bounded(LOG_PROB_FLOOR)
     class_rows = None if counts is None else torch.tensor(counts, dtype=torch.float64)
     words = to_words(form, bounded, upload.info.num_rows, class_rows)
     return masked(upload, words, plan.sealing.recipients, key)

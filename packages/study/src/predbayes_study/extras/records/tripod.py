@@ -28,13 +28,12 @@ from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.clinical import event_of
+from predbayes_study.report.pages import listed, with_interval
 from predbayes_study.report.report import (
     column_groups,
     compared,
-    listed,
     require_same_plan,
     tally_of,
-    with_interval,
     without_sites,
 )
 from predbayes_study.report.unlabelled import trusted

@@ -65,7 +65,7 @@ class Sealed(Added):
             plan.pool.floor,
             self.max_rows,
             self.max_sites,
-            plan.survival,
+            bool(plan.target.times),
         )
 
 
@@ -77,7 +77,7 @@ def _sealed(plan: Plan) -> Sealed:
 
 def _too_large(plan: Plan) -> Iterator[str]:
     """Why the terms of a plan do not fit into 64 bits."""
-    if plan.regression:
+    if plan.target.task not in Sealed.tasks:
         return  # which is refused already
     try:
         _sealed(plan).form(plan).parts  # noqa: B018  # fit, or are refused

@@ -1,0 +1,161 @@
+"""Tasks: what each answers for itself, and that nothing else branches on one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import predbayes_study
+from predbayes.errors import PoolError
+from predbayes.predictive.families import Survival
+from predbayes.seeding import generator
+from predbayes_study.tasks import TASKS, task_for, task_of
+from tests.core.oracles import random_categorical, random_gaussian
+from tests.study.world import frozen
+
+ROOT = Path(predbayes_study.__file__).parent
+BRANCH = re.compile(
+    r"isinstance\([^()]*\b(?:Categorical|Gaussian|Survival)\b"
+    r"|case (?:Categorical|Gaussian|Survival)\b"
+    r"|\.task [!=]= |\btask\] *[(.]"
+    r"|\bself\.survival\b|\bform\.survival\b"
+    r"|num_classes is (?:not )?None"
+)
+ELSEWHERE = {
+    "extras/audit/shadows.py": "attacks what any learner predicts, and knows no plan",
+    "extras/moments": "sums of products of targets: one column of a number, or one of each class",
+    "extras/sealed/fixed_point.py": "where terms are in words of 64 bits depends on the family",
+    "extras/sealed/secure_sum.py": "writes and reads these words",
+}
+"""Files outside `tasks` that may branch on a task, with the reason."""
+
+PLAN = """
+format = 1
+name = "three"
+target = {{ name = "outcome", {target} }}
+reference = {{}}
+model = {{ hidden = [4] }}
+[columns]
+a = {{ type = "number", centre = 0.0, scale = 1.0 }}
+"""
+PLANS = {
+    name: frozen(PLAN.format(target=f'task = "{name}", {keys}'))
+    for name, keys in {
+        "classification": 'classes = ["no", "yes", "perhaps"]',
+        "regression": 'unit = "cm", centre = 170.0, scale = 10.0',
+        "survival": 'event = "came", times = [1, 2, 5]',
+    }.items()
+}
+LABELS = {
+    "classification": ["yes", "no"],
+    "regression": [180.0, 165.0],
+    "survival": [0.5, -3.0],
+}
+
+every_task = pytest.mark.parametrize("name", TASKS)
+
+
+def predicted(name, num_rows=40):
+    """Random predictions, and targets that are drawn without them."""
+    rng = generator(0, name)
+    if name == "classification":
+        said = random_categorical(rng, num_rows, 3)
+        return said, torch.randint(3, (num_rows,), generator=rng)
+    if name == "regression":
+        return random_gaussian(rng, num_rows), torch.randn(num_rows, generator=rng).double()
+    said = Survival(torch.randn(num_rows, 3, generator=rng).double())
+    times = 3 * torch.rand(num_rows, generator=rng).double().clamp_min(1e-3)
+    return said, torch.where(torch.rand(num_rows, generator=rng) < 0.6, times, -times)
+
+
+def test_nothing_else_branches_on_a_task():
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for kind in ("*.py", "*.j2", "*.toml")
+        for path in ROOT.rglob(kind)
+        if BRANCH.search(path.read_text()) and path.parent.name != "tasks"
+    }
+    assert {name for name in found if not name.startswith(tuple(ELSEWHERE))} == set()
+    assert all(any(name.startswith(known) for name in found) for known in ELSEWHERE)
+
+
+@every_task
+class TestEach:
+    def test_is_found_by_its_plan_and_by_its_predictions(self, name):
+        assert task_of(PLANS[name]) is task_for(predicted(name)[0]) is TASKS[name]
+
+    def test_labels_are_read_as_they_were_written(self, name):
+        task, labels = TASKS[name], LABELS[name]
+        targets = task.from_labels(PLANS[name], labels)
+        assert targets.dtype == task.dtype
+        if not task.is_scaled:  # whose file has the target's own unit
+            assert task.to_labels(PLANS[name], targets.tolist()) == labels
+        with pytest.raises(PoolError):
+            task.from_labels(PLANS[name], ["no such", *labels])
+
+    def test_the_base_rate_is_of_one_row(self, name):
+        _, targets = predicted(name)
+        said = TASKS[name].base_rate(PLANS[name], targets)
+        assert isinstance(said, TASKS[name].family)
+        assert len(said) == 1
+        said.check(targets[:1])
+
+    def test_a_network_and_an_upload_have_its_family(self, name):
+        task, plan = TASKS[name], PLANS[name]
+        assert task.likelihood(plan).family is task.family
+        assert task.numbers_per_row(plan) == {"regression": 3}.get(name, plan.num_outputs)
+
+    def test_an_adjustment_fits_its_plan_alone_and_does_not_make_it_worse(self, name):
+        task, (said, targets) = TASKS[name], predicted(name)
+        found = task.adjust(said, targets)
+        assert [found.fits(plan) for plan in PLANS.values()] == [one == name for one in TASKS]
+        adjusted = found.apply(said)
+        assert float(adjusted.log_prob(targets).sum()) >= float(said.log_prob(targets).sum())
+
+    def test_predictions_are_near_themselves_and_far_from_others(self, name):
+        task, (one, _) = TASKS[name], predicted(name)
+        other = one[torch.arange(len(one)).flip(0)]
+        assert float(task.hellinger(one, one).max()) == 0
+        assert 0 < float(task.hellinger(one, other).mean()) <= 1
+        assert task.is_same(one, one, 1e-3)
+        assert not task.is_same(one, other, 1e-3)
+        apart = task.distances([one, other])
+        expected = float(task.hellinger(one, other).mean())
+        torch.testing.assert_close(apart, torch.tensor([[0.0, expected], [expected, 0.0]]).double())
+
+    def test_the_worst_targets_are_allowed_and_improbable(self, name):
+        task, (said, targets) = TASKS[name], predicted(name)
+        worst = task.worst(said)
+        said.check(worst)
+        assert float(said.log_prob(worst).mean()) < float(said.log_prob(targets).mean())
+
+    def test_clipped_predictions_hide_few_rows(self, name):
+        said, targets = predicted(name)
+        clipped = TASKS[name].clipped(said, targets, kth=10)
+        assert len(clipped) == len(said)
+        assert float(task_spread(clipped)) < float(task_spread(said))
+
+    def test_what_is_described_makes_columns(self, name):
+        task, (said, _) = TASKS[name], predicted(name)
+        described = task.describe(PLANS[name], said, 0.9)
+        assert len(described) == len(task.outputs)
+        columns = task.columns(PLANS[name], described)
+        assert {len(column) for column in columns.values()} == {len(said)}
+
+    def test_only_what_is_strange_is_outside_what_is_promised(self, name):
+        task, (said, targets) = TASKS[name], predicted(name)
+        if not task.grid:
+            return
+        bound = float(task.strangeness(said, targets).double().median())
+        sizes = task.promised_size(PLANS[name], said, bound)
+        assert bool((sizes <= task.promised_size(PLANS[name], said, 2 * bound)).all())
+        assert bool(np.all(np.diff(task.grid) > 0))
+
+
+def task_spread(said):
+    moments = said.moments()
+    return (moments.amax(0) - moments.amin(0)).sum()
