@@ -524,7 +524,7 @@ def _to_fill_in(plan: Plan) -> list[str]:
             "clipped, many are an error"
         )
         notes.append("fill in the unit of each number")
-    if "unit" in plan.target.keys:
+    if "unit" in plan.target.allowed:
         notes.append(f"fill in the unit of {plan.target.name}")
     if plan.target.share is not None or any(_trend(c) for c in plan.columns.values()):
         notes.append(

@@ -82,7 +82,7 @@ def _unscaled(plan: Plan) -> Iterator[str]:
         for name, column in plan.columns.items()
         if column.is_scaled and (column.centre is None or column.scale is None)
     ]
-    if "scale" in plan.target.keys and (plan.target.centre is None or plan.target.scale is None):
+    if "scale" in plan.target.allowed and (plan.target.centre is None or plan.target.scale is None):
         bare.append(plan.target.name)
     if bare:
         yield ", ".join(bare)

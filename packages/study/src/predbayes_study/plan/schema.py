@@ -279,7 +279,7 @@ class Target(Section):
     def _check(self) -> Self:
         for key, field in type(self).model_fields.items():
             is_stated = getattr(self, key) != field.default
-            if is_stated and key not in self.keys:
+            if is_stated and key not in self.allowed:
                 raise ValueError(f"{key} is not for a {self.task}")
             if not is_stated and key in _NEEDED[self.task]:
                 raise ValueError(f"a {self.task} needs {' and '.join(_NEEDED[self.task])}")
@@ -292,7 +292,7 @@ class Target(Section):
         return self
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def allowed(self) -> tuple[str, ...]:
         """The keys that are for this task."""
         return ("name", "task", *_KEYS[self.task])
 

@@ -98,7 +98,7 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
     """The keys of a section that are not noise for this plan."""
     values = dict(section)
     if isinstance(section, Target):
-        values = {key: value for key, value in values.items() if key in section.keys}
+        values = {key: value for key, value in values.items() if key in section.allowed}
     for key, told in type(section).model_fields.items():
         if f"{name}.{key}" in _SELDOM and values[key] == told.default:
             del values[key]

@@ -151,13 +151,13 @@ def _target(plan: Plan, surveys: Sequence[Survey]) -> Target:
     Logarithms are not told, so a target with a transform keeps what the draft has.
     """
     target = plan.target
-    if "share" in target.keys:
+    if "share" in target.allowed:
         share = second_share(plan, surveys)
         if share is None or target.share is not None or _num_rows(surveys) < MIN_TOLD:
             return target
         return target.model_copy(update={"share": min(max(round(share, 2), 0.01), 0.99)})
     # Intervals of times are for people to choose.
-    if "scale" not in target.keys or target.transform != "none" or target.scale is not None:
+    if "scale" not in target.allowed or target.transform != "none" or target.scale is not None:
         return target
     units = _numbers(target.name, Number(type="number"), surveys)
     return target.model_copy(update={k: v for k, v in units.items() if k != "range"})
