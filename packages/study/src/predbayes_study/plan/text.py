@@ -100,7 +100,7 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
     if isinstance(section, Target):
         values = {key: value for key, value in values.items() if key in section.allowed}
     for key, told in type(section).model_fields.items():
-        if f"{name}.{key}" in _SELDOM and values[key] == told.default:
+        if f"{name}.{key}" in _SELDOM and values.get(key) == told.default:
             del values[key]
     return {k: v for k, v in values.items() if v or f"{name}.{k}" not in _QUIET}
 
