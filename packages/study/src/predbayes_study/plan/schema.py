@@ -285,7 +285,7 @@ class Target(Section):
                 raise ValueError(f"a {self.task} needs {' and '.join(_NEEDED[self.task])}")
         if self.share is not None and len(self.classes or ()) != 2:
             raise ValueError("share is that of the second of two classes")
-        if self.event == self.name:
+        if self.event and self.event == self.name:
             raise ValueError("time and event are two columns")
         if len(self.times) == 1:
             raise ValueError("times are two or more ends of intervals")
@@ -582,7 +582,8 @@ class Plan(Section):
     @property
     def outcomes(self) -> tuple[str, ...]:
         """The columns that the target is read from: of a survival two, its time and its event."""
-        return tuple(filter(None, (self.target.name, self.target.event)))
+        target = self.target
+        return (target.name, target.event) if target.event else (target.name,)
 
     @property
     def learner_names(self) -> tuple[str, ...]:
@@ -659,7 +660,7 @@ class Plan(Section):
 
     def column(self, name: str) -> Number | Category | Vector:
         """Return the form of a column, or of the target."""
-        if name == self.target.event:
+        if self.target.event and name == self.target.event:
             return self.target.event_column()
         return self.target.as_column() if name == self.target.name else self.columns[name]
 
