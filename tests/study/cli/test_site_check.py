@@ -12,7 +12,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import predbayes
 from predbayes.errors import DataError, PredbayesError
 from predbayes_study.cli.site import check_command
 from predbayes_study.kit.kit import Kit
@@ -61,14 +60,6 @@ def edit(path, old, new):
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
-
-
-class TestSoftware:
-    def test_another_version_than_the_plans_is_a_warning(self, kit, folder, monkeypatch):
-        suggested(kit)
-        assert "which all parties use" not in said(run(kit))
-        monkeypatch.setattr(predbayes, "__version__", "9.9")
-        assert "warning: this is predbayes 9.9, and the plan was frozen with" in said(run(kit))
 
 
 def test_rows_held_out_are_those_that_train_holds_out(tmp_path, monkeypatch):
@@ -260,12 +251,6 @@ class TestCanaries:
         spoil(path, column, CANARY, 3)
         assert CANARY not in said(run(kit))
         assert (CANARY in run(kit, "--show-values").output) is (column != "Bemerkung")
-
-    def test_a_frequent_word_is_in_the_draft_and_on_no_screen(self, kit, folder):
-        spoil(folder / FILE, "Brustschmerz", CANARY, 30)
-        assert CANARY not in said(suggested(kit))
-        assert CANARY in (folder / "site.toml").read_text()
-        assert CANARY not in said(run(kit))
 
     def test_a_file_without_names_is_refused_without_its_first_row(self, kit, folder):
         text = (folder / FILE).read_text("latin-1").splitlines()

@@ -77,64 +77,6 @@ def rows(num, **columns):
 
 
 class TestReading:
-    def test_every_cell_is_stripped_text_and_the_index_its_line(self, write):
-        frame = read_frame(write("a, b \n 1 ,NA\n\n,x\n"))
-        assert frame.to_dict("list") == {"a": ["1", ""], "b": ["NA", "x"]}
-        assert list(frame.index) == [2, 4]
-        assert frame.index.name == "line"
-        assert list(read_frame(write('a,b\n"x\ny",1\nz,2\n')).index) == [2, 4]
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            FULL.encode(),
-            b"\xef\xbb\xbf" + FULL.encode(),
-            FULL.replace("\n", "\r\n").encode(),
-            FULL.rstrip("\n").encode(),
-            FULL.replace("50,90", '"50","90"').encode(),
-        ],
-        ids=["plain", "byte order mark", "windows", "no last newline", "quoted"],
-    )
-    def test_how_it_was_saved_changes_nothing(self, write, frame, content):
-        pd.testing.assert_frame_equal(read_frame(write(content)), frame)
-
-    @pytest.mark.parametrize(
-        ("content", "says"),
-        [
-            (b"", "does not begin with a line of column names"),
-            (b"\n1,2\n", "does not begin with a line of column names"),
-            (b"a,b\n", "rows.csv has no rows"),
-            (b"a,b,a\n1,2,3\n", "columns 1 and 3 have the same name"),
-            (b"a,b\n1,2\n1\n1,2,3\n", "2 lines have another number of cells .* 2 .lines 3, 4."),
-            (b"a;b\n1;2\n", "not separated by commas"),
-            (b'a,b\n1,2\n"1"x,2\n', "line 3 is not CSV"),
-            (b'a,b\n1,"2\n', "not CSV"),
-            ("a,b\nä,1\n".encode("latin-1"), "not UTF-8"),
-            ("a,b\n1,2\n".encode("utf-16"), "not UTF-8"),
-            (b"a,b\n1,\x002\n", "not text"),
-        ],
-    )
-    def test_what_is_no_table_is_refused_in_one_line(self, write, content, says):
-        with pytest.raises(DataError, match=says) as caught:
-            read_frame(write(content))
-        assert "\n" not in str(caught.value)
-
-    @pytest.mark.parametrize(
-        ("name", "says"),
-        [
-            ("rows.xls", r"save the table as \.csv"),
-            ("rows", r"save the table as \.csv"),
-            ("none.csv", r"cannot read .*No such file"),
-            ("none.parquet", r"cannot read .*No such file"),
-            ("rows.parquet", "not a Parquet file"),
-        ],
-    )
-    def test_another_kind_of_file_says_what_to_do(self, write, tmp_path, name, says):
-        if name.startswith("rows"):
-            write(FULL, name)
-        with pytest.raises(DataError, match=says):
-            read_frame(tmp_path / name)
-
     def test_parquet_gives_the_codes_of_the_same_csv(self, plan, frame, tmp_path):
         numbers = {name: pd.to_numeric(frame[name]) for name in ("age", "weight", "pressure")}
         typed = frame.assign(**numbers).set_index("sex")  # an index is a column in the file
@@ -237,24 +179,6 @@ class TestProblems:
         assert "age: several columns" in str(examine(plan, twice).problems[0])
         assert "outcome: several columns" in str(target_problems(plan, twice)[0])
 
-    def test_no_message_ever_repeats_a_cell(self, plan, write):
-        canary = "c4n4ry"
-        files = [
-            "age,weight,ward,sex,outcome\n" + f"{canary},{canary},{canary},{canary},{canary}\n",
-            f"{canary},{canary}\n1,2\n",  # no header: its first row is one
-            f"age,weight\n{canary}\n",
-            f'age,weight\n"{canary}"{canary},1\n',
-            f"age,weight\n{canary}\0,1\n",
-            f"{canary};x\n1;2\n",
-        ]
-        for content in files:
-            with pytest.raises(DataError) as caught:
-                code_table(plan, read_frame(write(content)))
-            assert canary not in str(caught.value)
-        with pytest.raises(DataError, match="not in the plan's list") as caught:
-            code_targets(plan, read_frame(write(files[0])))
-        assert canary not in str(caught.value)
-
 
 class TestTargets:
     def test_classes_are_their_index_and_an_empty_label_is_nan(self, plan, frame):
@@ -300,12 +224,6 @@ class TestEncoder:
         columns = {"age": {"type": "number", "centre": 1e9, "scale": 1.0}}
         plan = Plan.model_validate(plan.model_dump() | {"columns": columns})
         assert encode(plan, pd.DataFrame({"age": ["1000000001"]})).item() == 1
-
-    def test_a_row_is_encoded_alone_as_among_others(self, plan, frame):
-        together = encode(plan, frame)
-        alone = torch.cat([encode(plan, frame.iloc[[row]]) for row in range(3)])
-        assert torch.equal(together, alone)
-        assert bool(encode(plan, rows(2, weight=["1e308", "-1e308"])).isfinite().all())
 
     def test_a_plan_without_centres_cannot_encode_but_can_code(self, frame):
         draft = Plan.loads(PLAN.replace(", centre = 60.0, scale = 10.0", ""))

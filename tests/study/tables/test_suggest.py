@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import tomllib
-from collections import Counter
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +8,6 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.tables import suggest as module
 from predbayes_study.tables.coding import examine, target_problems
 from predbayes_study.tables.mapping import read_site_table
-from predbayes_study.tables.reading import read_raw, sniff
 from predbayes_study.tables.sitefile import FileForm, SiteFile
 from predbayes_study.tables.suggest import suggest
 from predbayes_study.tables.vocabulary import (
@@ -23,7 +19,6 @@ from predbayes_study.tables.vocabulary import (
     normal,
     normal_unit,
 )
-from tests.study.messy import SITE, write_kit, write_messy
 
 CANARY = "Kanarienvogel"
 PLAN = """
@@ -69,20 +64,6 @@ def drafted(plan, tmp_path):
         return site, suggestion, read_site_table(plan, site, path)
 
     return drafted
-
-
-class TestForm:
-    @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-    @pytest.mark.parametrize("decimal", [".", ","])
-    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
-    def test_every_form_is_found(self, tmp_path, delimiter, decimal, encoding):
-        table = pd.DataFrame({"Größe": [1.5, 2.25, 3.0], "b": ["x", "y", "z"], "c": [1, 2, 3]})
-        path = tmp_path / "t.csv"
-        table.to_csv(path, index=False, sep=delimiter, decimal=decimal, encoding=encoding)
-        found = sniff(path)
-        told = "utf-8" if encoding == "utf-8-sig" else encoding
-        assert found == FileForm(delimiter=delimiter, decimal=decimal, encoding=told)
-        assert list(read_raw(found, path).columns) == ["Größe", "b", "c"]
 
 
 def test_the_same_name_in_another_spelling_or_language_is_sure_and_others_are_not():
@@ -272,21 +253,6 @@ class TestCodes:
 
 
 class TestSecrecy:
-    def test_every_value_in_the_draft_is_that_of_many_rows(self, tmp_path):
-        kit, path = write_kit(tmp_path), write_messy(tmp_path)
-        text = suggest(kit.plan, path, SITE).sitefile_text
-        raw = read_raw(sniff(path), path)
-        counts = Counter(cell for name in raw.columns for cell in raw[name])
-        draft = tomllib.loads(text)
-        entries = [*draft["columns"].values(), draft["target"]]
-        named = [code for e in entries for code in (*e.get("recode", ()), *e.get("missing", ()))]
-        assert len(named) > 10
-        for code in (*named, *draft["missing"]["codes"]):
-            assert counts[code] >= kit.plan.rules.min_cell
-        for cell, count in counts.items():
-            if count < kit.plan.rules.min_cell and len(cell) > 3:
-                assert cell not in text
-
     @pytest.mark.parametrize("column", ["age", "sex", "chol", "ward", "outcome", "remark"])
     @pytest.mark.parametrize("value", [CANARY, "-73519", "73519.25", "leer " + CANARY])
     def test_a_value_of_few_rows_is_in_no_draft_and_no_note(self, drafted, column, value):

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from predbayes.errors import PlanError, PredbayesError, StudyError
+from predbayes.errors import PlanError, PredbayesError
 from predbayes_study.extras.survey.surveyfile import read_survey
-from predbayes_study.trust.signing import SigningKey
 from tests.study.cli.test_site_train import done, run, told
 from tests.study.invented import DRAFT, table
 
@@ -84,19 +83,6 @@ def test_what_was_revoked_or_the_policy_wants_approved_is_held_back(folder):
     assert not (folder / "Split.survey").exists()
 
 
-def test_with_the_officers_key_no_other_approval_counts(folder):
-    (folder / "draft.toml").write_text(MANUAL)
-    officer = SigningKey.generate()
-    officer.save(folder / "officer.key")
-    text = f'format = 1\nname = "Split"\nofficer = "predbayes-ed25519 {officer.public.hex}"\n'
-    (folder / "site.toml").write_text(text)
-    done(SURVEY)
-    refused = run("site approve held-back-Split.survey --by Schutz")
-    assert isinstance(refused.exception, StudyError)
-    done("site approve held-back-Split.survey --by Schutz --key officer.key")
-    assert done(SURVEY)[-1] == "hand over: Split.survey"
-
-
 def test_a_policy_forbids_it_or_makes_it_coarser(folder):
     site = 'format = 1\nname = "Split"\n[policy]\n'
     (folder / "site.toml").write_text(f'{site}kinds = ["predictions"]\n')
@@ -118,13 +104,6 @@ def test_site_toml_can_be_drafted_from_a_draft(folder):
     assert lines[-1].startswith("next: predbayes site survey draft.toml rows.csv")
     done(SURVEY)
     assert read_survey(folder / "Split.survey").survey.absent == ()
-
-
-def test_refusals_are_one_line(folder):
-    refused = run("site survey draft.toml rows.csv")
-    assert str(refused.exception).startswith("say where the survey goes: --out FILE")
-    (folder / "site.toml").unlink()
-    assert "there is no site.toml" in str(run(SURVEY).exception)
 
 
 @pytest.mark.parametrize("draft", [DRAFT, MANUAL])

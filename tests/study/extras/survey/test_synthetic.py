@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from predbayes_study.extras.survey.merge import merge
-from predbayes_study.extras.survey.synthetic import draw_rows, with_rows
+from predbayes_study.extras.survey.synthetic import draw_rows
 from predbayes_study.plan.schema import Number
 from tests.study.invented import plan, survey_of, table, tables
 
@@ -105,18 +105,3 @@ class TestRows:
         surveys = [survey_of(frame, tmp_path, name) for name, frame in frames.items()]
         rows = draw_rows(merge(plan(), surveys).plan, surveys, 1000, 0)
         assert numbers(rows, "glucose").min() > 30
-
-
-class TestPlan:
-    def test_real_rows_stay_and_come_first(self, told, tmp_path):
-        _, surveys, merged = told
-        table("Graz", seed=9)[:50].to_csv(tmp_path / "real.csv", index=False)
-        real = merged.reference.model_copy(update={"file": "real.csv", "labelled": 50})
-        both = merged.model_copy(update={"reference": real})
-        made, rows = with_rows(both, surveys, 300, 0, folder=tmp_path, file="rows.csv")
-        assert (made.reference.labelled, made.reference.unlabelled) == (50, 300)
-        synthetic = made.sections["survey"].synthetic
-        assert (synthetic.rows, synthetic.seed) == (300, 0)
-        assert synthetic.surveys == tuple(sorted(s.digest() for s in surveys))
-        assert list(rows["death"][:50]) == list(table("Graz", seed=9)["death"][:50])
-        assert set(rows["death"][50:]) == {""}
