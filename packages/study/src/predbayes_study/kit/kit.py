@@ -56,7 +56,6 @@ from predbayes_study.plan.schema import (
     VECTORS_FILE,
     Column,
     Frozen,
-    FrozenNetwork,
     Plan,
     Section,
 )
@@ -87,13 +86,14 @@ class Kit:
     rows: Examined  # the reference inputs as codes and vectors, in the order of the file
 
     @classmethod
-    def load(cls, folder: str | Path) -> Kit:
-        """Read a kit, and make sure that its parts belong together."""
-        return cls._read(Path(folder))
+    def load(cls, folder: str | Path, *, meant: Examined | None = None) -> Kit:
+        """Read a kit, and make sure that its parts belong together.
 
-    @classmethod
-    def _read(cls, folder: Path, meant: Examined | None = None) -> Kit:
-        """Read a kit; rows that were just written are compared with what was meant, not hashed."""
+        Args:
+            folder: Folder of the kit.
+            meant: Rows that were just written: compare with them instead of a digest.
+        """
+        folder = Path(folder)
         plan = Plan.load(folder / PLAN_FILE)
         if plan.frozen is None:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
@@ -107,7 +107,11 @@ class Kit:
                 f"are more than {_MAX_NUMBERS:,} numbers, which no kit may ask a computer to hold"
             )
         rows = _reference_codes(plan, folder)
-        if not (_has_digest(plan, rows) if meant is None else _equal(rows, meant)):
+        if meant is None:
+            is_same = inputs_digest(plan, rows.codes, rows.vectors) == plan.frozen.inputs_digest
+        else:
+            is_same = _equal(rows, meant)
+        if not is_same:
             raise PlanError(f"{REFERENCE_FILE} is not the plan's: some row was changed")
         if len(rows.codes) != plan.reference.num_rows:
             raise PlanError(
@@ -238,7 +242,17 @@ def freeze(
         _part(draft, frame, r, roles.kit) for r in (roles.labelled, roles.evaluate)
     )
     contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
-    plan = _sealed(plan, rows, contents, network, key)
+    frozen = Frozen(
+        inputs_digest=inputs_digest(plan, rows.codes, rows.vectors),
+        labels_digest=contents.digest(),
+        version=predbayes.__version__,
+        software=software_digest(),
+        network=network,
+        signing_key="" if key is None else key.signing.hex,
+        encryption_key="" if key is None else key.encryption,
+    )
+    reference = plan.reference.model_copy(update={"file": ""})
+    plan = plan.model_copy(update={"reference": reference, "frozen": frozen})
     inputs = _table(plan, frame.iloc[roles.kit.tolist()], rows.codes)
     return _write(plan, inputs, rows, contents, out, labels_out)
 
@@ -256,9 +270,8 @@ def _reference_codes(plan: Plan, folder: Path) -> Examined:
 
 def _limited(plan: Plan) -> Plan:
     """The plan with a limit to the weight of a site, if it has none yet."""
-    if plan.frozen is not None or plan.rules.max_weight is not None:
-        return plan
-    if not plan.may_have("rules.max_weight"):  # no site is weighed
+    is_weighed = plan.may_have("rules.max_weight")
+    if plan.frozen is not None or plan.rules.max_weight is not None or not is_weighed:
         return plan
     rules = plan.rules.model_copy(update={"max_weight": MAX_WEIGHT})
     return plan.model_copy(update={"rules": rules})
@@ -267,11 +280,6 @@ def _limited(plan: Plan) -> Plan:
 def labels_path(out: Path) -> Path:
     """Return where the labels of a kit go by default: beside it."""
     return out.with_name(f"{out.name}-labels.json")
-
-
-def _has_digest(plan: Plan, rows: Examined) -> bool:
-    assert plan.frozen is not None
-    return inputs_digest(plan, rows.codes, rows.vectors) == plan.frozen.inputs_digest
 
 
 def _equal(one: Examined, other: Examined) -> bool:
@@ -313,7 +321,10 @@ def _deal(plan: Plan, frame: pd.DataFrame, salt: bytes) -> _Roles:
     reference = plan.reference
     num_scored = reference.labelled + reference.evaluate
     rows = torch.randperm(len(frame), generator=_generator(plan, "roles", salt))
-    with_label = rows[_has_label(plan, frame)[rows]][:num_scored]
+    has_label = torch.zeros(len(frame), dtype=torch.bool)
+    if plan.target.name in frame.columns:
+        has_label = ~code_targets(plan, frame).isnan()
+    with_label = rows[has_label[rows]][:num_scored]
     others = rows[~torch.isin(rows, with_label)][: reference.unlabelled]
     used = torch.cat([with_label, others]).sort().values
     order = torch.randperm(len(used), generator=_generator(plan, "order", salt))
@@ -323,12 +334,6 @@ def _deal(plan: Plan, frame: pd.DataFrame, salt: bytes) -> _Roles:
 def _generator(plan: Plan, use: str, salt: bytes) -> torch.Generator:
     """The plan's seed is known to everybody, the salt is not."""
     return generator(plan.seed, "reference", use, salt.hex())
-
-
-def _has_label(plan: Plan, frame: pd.DataFrame) -> Tensor:
-    if plan.target.name not in frame.columns:
-        return torch.zeros(len(frame), dtype=torch.bool)
-    return ~code_targets(plan, frame).isnan()
 
 
 def _scaled(plan: Plan, rows: Examined, frame: pd.DataFrame, roles: _Roles) -> Plan:
@@ -402,26 +407,6 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _sealed(
-    plan: Plan,
-    rows: Examined,
-    contents: _Contents,
-    network: FrozenNetwork | None,
-    key: CoordinatorPublicKey | None,
-) -> Plan:
-    frozen = Frozen(
-        inputs_digest=inputs_digest(plan, rows.codes, rows.vectors),
-        labels_digest=contents.digest(),
-        version=predbayes.__version__,
-        software=software_digest(),
-        network=network,
-        signing_key="" if key is None else key.signing.hex,
-        encryption_key="" if key is None else key.encryption,
-    )
-    reference = plan.reference.model_copy(update={"file": ""})
-    return plan.model_copy(update={"reference": reference, "frozen": frozen})
-
-
 def _write(
     plan: Plan,
     inputs: pd.DataFrame,
@@ -442,7 +427,7 @@ def _write(
             shutil.copymode(kit_part / REFERENCE_FILE, kit_part / VECTORS_FILE)
         for name in (FINGERPRINT_FILE, README_FILE):
             _write_text(kit_part / name, _told(plan, name))
-        kit = Kit._read(kit_part, rows)
+        kit = Kit.load(kit_part, meant=rows)
         _read_labels(labels_part, kit)  # what was written is what was meant
         sync_tree(kit_part)
         put(labels_part, labels_out)
@@ -492,19 +477,15 @@ def _require_fingerprint(kit: Kit) -> None:
         raise PlanError(f"{FINGERPRINT_FILE} is not the plan's, whose words are {kit.fingerprint}")
 
 
-def _read_contents(path: Path) -> _Contents:
+def _read_labels(path: Path, kit: Kit) -> tuple[_Contents, Tensor, Tensor]:
+    """What a file of labels has, and the rows that are labelled and for evaluation."""
     try:
-        return _Contents.model_validate_json(path.read_bytes())
+        contents = _Contents.model_validate_json(path.read_bytes())
     except OSError as error:
         raise PlanError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:
         # Which place is wrong would repeat a label.
         raise PlanError(f"{path.name} is not a file of labels, as plan freeze writes it") from error
-
-
-def _read_labels(path: Path, kit: Kit) -> tuple[_Contents, Tensor, Tensor]:
-    """What a file of labels has, and the rows that are labelled and for evaluation."""
-    contents = _read_contents(path)
     if kit.plan.frozen is None or contents.digest() != kit.plan.frozen.labels_digest:
         raise PlanError(f"{path.name} does not hold the labels that the plan was frozen with")
     labelled, evaluate = (_rows(part, kit) for part in (contents.labelled, contents.evaluate))
