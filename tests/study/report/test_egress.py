@@ -15,7 +15,6 @@ from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.models import upload_dtype
 from predbayes_study.plan.schema import Plan
@@ -24,6 +23,7 @@ from predbayes_study.report.egress import (
     DataSummary,
     render_egress,
 )
+from predbayes_study.report.measurement import Measurement
 from predbayes_study.trust.signing import SigningKey, fingerprint
 from tests.study.report.test_report import NASTY, POLICY, Page
 from tests.study.samples import classification_plan, regression_plan
@@ -168,7 +168,7 @@ def test_no_row_can_come_in():
         "key_fingerprint": str,
         "data": DataSummary,
         "released": bool,
-        "audited": AttackResult | None,  # whose lines are not shown: tests/study/site/test_audit.py
+        "measured": Measurement | None,  # whose lines are not shown: tests/study/site/test_audit.py
         "return": str,
     }
     assert set(inspect.signature(render_egress).parameters) == set(hints) - {"return"}

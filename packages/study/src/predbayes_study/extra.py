@@ -36,6 +36,8 @@ class Extra:
         events: Ledger events: step -> model of the event.
         pages: Templates that a page includes: page -> function that returns the template's values.
         files: Files of a result: name -> function of plan and result that returns the text.
+        measurements: What a site measures before an upload leaves: name -> function of the folder
+            of what stays and of a digest that returns a `Measurement`, or None.
         copies: Copies of a study without its data: name of the file that lists what is in a copy ->
             function of its folder that returns the digest of every file in the list.
         commands: Commands: name, with the group before it (`site audit`) -> Typer app or function.
@@ -48,6 +50,7 @@ class Extra:
     events: Mapping[str, str] = field(default_factory=dict)
     pages: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    measurements: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
 

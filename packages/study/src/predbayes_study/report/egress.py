@@ -23,11 +23,11 @@ from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments
 from predbayes.text import printable
-from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.extras.sealed.masking import WORDS
 from predbayes_study.payloads.details import Details
 from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
+from predbayes_study.report.measurement import Measurement
 from predbayes_study.report.pages import render_page
 from predbayes_study.tasks import task_of
 from predbayes_study.trust.signing import fingerprint
@@ -94,7 +94,7 @@ def render_egress(
     key_fingerprint: str,
     data: DataSummary,
     released: bool,
-    audited: AttackResult | None = None,
+    measured: Measurement | None = None,
 ) -> str:
     """Render the egress page of an upload, in HTML.
 
@@ -105,7 +105,7 @@ def render_egress(
         key_fingerprint: Of the key that signs it, in words.
         data: What became of the site's rows.
         released: Whether the upload may leave; otherwise the page says that it is held back.
-        audited: What an audit of the same rows, plan and learner found.
+        measured: What was measured of the same rows, plan and learner.
     """
     _require_same(plan, upload, data)
     if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
@@ -122,7 +122,7 @@ def render_egress(
         details=Details.of(upload.info),
         data=data,
         released=released,
-        audited=audited,
+        measured=measured,
         has_gate=GATE in arrays,
         gate_tells=GATE in arrays and bool(arrays[GATE].any()),
         lines=lines,

@@ -32,7 +32,7 @@ from predbayes_study.tables.problem import least_cell
 from predbayes_study.tables.sitefile import SITE_FILE, Policy, SiteFile
 
 if TYPE_CHECKING:  # a Flower node reads policies without torch
-    from predbayes_study.extras.audit.leakage import AttackResult
+    from predbayes_study.report.measurement import Measurement
 
 VARIABLE = "PREDBAYES_POLICY"
 DEFAULTS = "predbayes itself"
@@ -58,7 +58,7 @@ class Asked:
     leaving: tuple[str, ...] = ()
     num_evaluated: int | None = None
     is_audited: bool = False
-    outcome: AttackResult | None = None
+    outcome: Measurement | None = None
 
     @classmethod
     def of(cls, plan: Plan, learner: str = "", num_rows: int = 1) -> Asked:
@@ -94,7 +94,7 @@ class Asked:
     @property
     def auc(self) -> float:
         """How well the audit could guess who was trained on."""
-        return 0.5 if self.outcome is None else self.outcome.reference.auc
+        return 0.5 if self.outcome is None else self.outcome.auc
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,6 @@ from predbayes.learning.local import (
 from predbayes.learning.named import AUTO
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.progress import Callback, Event, listening
-from predbayes_study.extras.audit.leakage import FILE as AUDIT_FILE
-from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.extras.privacy.private import PrivateLogistic
 from predbayes_study.extras.sealed.masking import masked
 from predbayes_study.extras.sealed.secure_sum import to_words
@@ -55,6 +53,7 @@ from predbayes_study.payloads.details import having_seen
 from predbayes_study.plan.models import make_learner
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.egress import DataSummary, render_egress
+from predbayes_study.report.measurement import Measurement, measured
 from predbayes_study.rules import errors_of
 from predbayes_study.site.budget import Book, Spent
 from predbayes_study.site.fitting import (
@@ -197,7 +196,9 @@ class Training:
             )
         policy.require(
             dataclasses.replace(
-                Asked.of(plan, self.learner, num_rows), is_audited=True, outcome=self._audited(rows)
+                Asked.of(plan, self.learner, num_rows),
+                is_audited=True,
+                outcome=self._measured(rows),
             )
         )
         least = policy.least_cell(plan)
@@ -206,10 +207,10 @@ class Training:
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
 
-    def _audited(self, rows: SiteRows) -> AttackResult | None:
-        """What `site audit` found of the same plan, rows and learner."""
+    def _measured(self, rows: SiteRows) -> Measurement | None:
+        """What was measured of the same plan, rows and learner."""
         identity = audit_identity(self.kit, self.site, self.learner, rows)
-        return AttackResult.load(self.out / HOME / AUDIT_FILE, identity)
+        return measured(self.out / HOME, identity)
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
@@ -270,7 +271,7 @@ class Training:
             key_fingerprint=self.key.public.fingerprint,
             data=summary,
             released=released,
-            audited=self._audited(rows),
+            measured=self._measured(rows),
         )
         write_bytes(self.out / EGRESS_FILE, page.encode())
         egress = self.out / EGRESS_FILE

@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from predbayes_study.extra import Extra
 
-extra = Extra("predbayes_study.extras.audit", commands={"site audit": "command:audit_command"})
+extra = Extra(
+    "predbayes_study.extras.audit",
+    measurements={"audit": "leakage:audited"},
+    commands={"site audit": "command:audit_command"},
+)

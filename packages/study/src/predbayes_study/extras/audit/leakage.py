@@ -11,6 +11,7 @@ from typing import Literal
 
 from predbayes.exchange.strict import Strict
 from predbayes_study.extras.audit.membership import Leak
+from predbayes_study.report.pages import render_page
 
 FILE = "membership.json"
 NULL_ERROR = 0.02
@@ -36,6 +37,15 @@ class AttackResult(Strict):
         nulls = (self.target.null, self.reference.null)
         return all(abs(null - 0.5) <= NULL_ERROR for null in nulls)
 
+    @property
+    def auc(self) -> float:
+        """AUC of the attack on what leaves."""
+        return self.reference.auc
+
+    def section(self) -> str:
+        """Return the section of the egress page; it has no lines of single rows."""
+        return render_page("audited.html.j2", {}, "predbayes_study.extras.audit", audited=self)
+
     @classmethod
     def load(cls, path: Path, identity: str) -> AttackResult | None:
         """Read the audit of some rows with some plan and learner, if it is there whole."""
@@ -44,3 +54,8 @@ class AttackResult(Strict):
         except (OSError, ValueError):
             return None
         return found if found.identity == identity else None
+
+
+def audited(home: Path, identity: str) -> AttackResult | None:
+    """Return what the audit of some rows with some plan and learner found, if there is one."""
+    return AttackResult.load(home / FILE, identity)
