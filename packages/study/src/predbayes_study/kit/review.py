@@ -299,8 +299,7 @@ RULES = (
         "reference",
         "error",
         lambda review: not review.plan.reference.num_rows and not review.plan.sums_alone,
-        "there are no reference rows; give their counts, or draw rows from surveys of the sites: "
-        "predbayes plan merge DRAFT SURVEY... --reference 1000",
+        "there are no reference rows; give their counts",
     ),
     Rule[Review](
         "reference.unlabelled",

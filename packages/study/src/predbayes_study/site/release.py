@@ -3,7 +3,7 @@
     the plan      needs an approval before training if it says `release = "manual"`, and always if
                   a message from outside asks for training: nobody sits there who could refuse
     an upload     needs an approval before it is signed if the plan says `release = "manual"`
-    attachments   likewise: what extras have a site send beside its upload, such as a survey
+    attachments   the same: what extras have a site send beside its upload
 
 Approvals are recorded in `approvals.jsonl` beside the site's `site.toml`, a hash-chained ledger:
 who approved what, when. They are by digest: a plan or an upload that changes needs a new one.

@@ -1,6 +1,6 @@
 """One column of a table: its cells as text, as numbers, and as codes of a column of the plan.
 
-A draft of a plan, a draft of a `site.toml`, a survey and the check of a table all look at the same
+A draft of a plan, a draft of a `site.toml`, the check of a table and extras all look at the same
 `Cells`. None of them has to wait for torch. By the plan's column the cells become codes, with a
 note of every cell that is wrong or odd, and a code becomes inputs of the network. `_TYPES` has both
 for each type of column.

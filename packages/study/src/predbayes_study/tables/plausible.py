@@ -112,7 +112,7 @@ def target_doubts(plan: Plan, codes: Array, targets: Array) -> Iterator[str]:
         codes: (N, columns) of the site's table.
         targets: (N,) classes, or numbers.
     """
-    from predbayes_study.tasks import task_of  # a survey looks at units without torch
+    from predbayes_study.tasks import task_of  # units are looked at without torch
 
     name, known = plan.target.name, np.isfinite(targets)
     if not task_of(plan).has_trend or known.sum() < MIN_VALUES:

@@ -81,11 +81,12 @@ def numbers_of(name: str, surveys: Sequence[Survey]) -> dict[str, NumberTold]:
 def _absent(name: str, surveys: Sequence[Survey]) -> Iterator[Doubt]:
     lacking = tuple(survey.site for survey in surveys if name in survey.absent)
     if lacking:
+        has = "has" if len(lacking) == 1 else "have"
         yield Doubt(
             name,
             lacking,
-            f"{name}: {_and(lacking)} {'has' if len(lacking) == 1 else 'have'} no such column; ask "
-            "for it, drop it from the plan, or leave it optional",
+            f"{name}: {_and(lacking)} {has} no such column; ask for it, drop it from the plan, or "
+            "leave it optional",
         )
 
 
@@ -148,47 +149,41 @@ def unit_groups(numbers: Mapping[str, NumberTold]) -> list[list[str]]:
 
 def _agree(one: NumberTold, other: NumberTold) -> bool:
     wider, narrower = (one, other) if one.spread >= other.spread else (other, one)
-    return _gap(wider, narrower) < FAR
+    assert narrower.middle is not None
+    return distance(_as_column(wider), narrower.middle, narrower.spread) < FAR
 
 
 def _as_column(told: NumberTold, unit: str = "") -> Number:
     return Number(type="number", unit=unit, centre=told.middle, scale=told.spread)
 
 
-def _gap(standard: NumberTold, told: NumberTold) -> float:
-    assert told.middle is not None
-    return distance(_as_column(standard), told.middle, told.spread)
-
-
 def _units(plan: Plan, name: str, numbers: Mapping[str, NumberTold]) -> Iterator[Doubt]:
     most, *others = unit_groups(numbers) or [[]]
-    yield from _lone_medians(name, most, numbers)
+    for site, told in numbers.items():
+        # A median alone, which no site of the largest group explains.
+        alone = most and told.middle is not None and told.spread <= 0
+        if alone and is_far(told, most, numbers):
+            figures = f"{_medians([site], numbers)}, but {_medians(most, numbers)}"
+            ratio = _ratio(numbers[most[0]], told)
+            yield Doubt(name, (site,), f"{name}: {figures}{ratio}; {_advice(None, [site], most)}")
+
+    def way(standard: NumberTold, told: NumberTold) -> Conversion | None:
+        assert told.middle is not None
+        column = _as_column(standard, plan.column(name).unit)
+        return conversion_between(name, column, told.middle, told.spread, theirs=name)
+
     for group in others:
-        column = plan.column(name)
         standard, told = numbers[most[0]], numbers[group[0]]
-        way = _way(name, standard, told, column.unit)
-        back = None if way else _way(name, told, standard, column.unit)
-        if not (way or back) and not _is_elsewhere(standard, told):
+        there = way(standard, told)
+        back = None if there else way(told, standard)
+        if not (there or back) and not _is_elsewhere(standard, told):
             continue
         doubted, right = (most, group) if back else (group, most)
         figures = (
             f"{name}: {_medians(group, numbers)}, but {_medians(most, numbers)}"
             f"{_ratio(standard, told)}"
         )
-        yield Doubt(name, tuple(doubted), f"{figures}; {_advice(way or back, doubted, right)}")
-
-
-def _lone_medians(
-    name: str, most: Sequence[str], numbers: Mapping[str, NumberTold]
-) -> Iterator[Doubt]:
-    """Sites that tell a median alone, which no site of the largest group explains."""
-    for site, told in numbers.items():
-        if told.middle is None or told.spread > 0 or not most:
-            continue
-        if is_far(told, most, numbers):
-            figures = f"{_medians([site], numbers)}, but {_medians(most, numbers)}"
-            ratio = _ratio(numbers[most[0]], told)
-            yield Doubt(name, (site,), f"{name}: {figures}{ratio}; {_advice(None, [site], most)}")
+        yield Doubt(name, tuple(doubted), f"{figures}; {_advice(there or back, doubted, right)}")
 
 
 def is_far(told: NumberTold, group: Sequence[str], numbers: Mapping[str, NumberTold]) -> bool:
@@ -199,12 +194,6 @@ def is_far(told: NumberTold, group: Sequence[str], numbers: Mapping[str, NumberT
 def _is_elsewhere(standard: NumberTold, told: NumberTold) -> bool:
     apart = abs((standard.middle or 0.0) - (told.middle or 0.0))
     return apart > ELSEWHERE * max(standard.spread, told.spread)
-
-
-def _way(name: str, standard: NumberTold, told: NumberTold, unit: str) -> Conversion | None:
-    assert told.middle is not None
-    column = _as_column(standard, unit)
-    return conversion_between(name, column, told.middle, told.spread, theirs=name)
 
 
 def _medians(sites: Sequence[str], numbers: Mapping[str, NumberTold]) -> str:
@@ -239,6 +228,10 @@ def words_of(plan: Plan, name: str, surveys: Sequence[Survey]) -> Words:
     column, new, doubts = plan.column(name), list[str](), list[Doubt]()
     if not isinstance(column, Category):
         return Words((), ())
+
+    def doubt(survey: Survey, says: str) -> None:
+        doubts.append(Doubt(name, (survey.site,), f"{name}: {survey.site} {says}"))
+
     for survey in sorted(surveys, key=lambda one: -one.rows):
         told = survey.columns.get(name)
         if not isinstance(told, CategoryTold):
@@ -247,15 +240,30 @@ def words_of(plan: Plan, name: str, surveys: Sequence[Survey]) -> Words:
         same = {word: _meant(word, known) for word in told.unlisted if word not in new}
         spelt = {word: meant for word, meant in same.items() if meant}
         strange = [word for word, meant in same.items() if not meant]
-        is_disjoint = not any(told.words.values()) and not spelt
-        doubts += _spelt(name, survey, told, spelt)
-        if strange and is_disjoint:
-            doubts.append(_disjoint(name, survey, column, strange))
+        if spelt:
+            pairs = ", ".join(f"{_of_rows(told, w)} for {meant!r}" for w, meant in spelt.items())
+            doubt(
+                survey,
+                f"writes {pairs}; if so, {survey.site} writes recode = {toml_value(spelt)} in its "
+                "site.toml",
+            )
+        if strange and not any(told.words.values()) and not spelt:
+            words, ours = (", ".join(map(repr, w)) for w in (strange, column.categories))
+            doubt(
+                survey,
+                f"has {words} and none of the plan's words {ours}; ask what they mean, and "
+                f"{survey.site} writes a recode in its site.toml",
+            )
         elif strange:
             new += strange
-            doubts.append(_new(name, survey, told, strange))
+            words = ", ".join(_of_rows(told, word) for word in strange)
+            doubt(
+                survey,
+                f"has {words}, which the plan has not; it is proposed as a category: delete it "
+                "there, or ask what it means",
+            )
         elif not spelt:
-            doubts += _missed(name, survey, surveys)
+            doubts += _missed(name, survey, told, surveys)
     return Words(tuple(new), tuple(doubts))
 
 
@@ -269,47 +277,15 @@ def _meant(word: str, known: Sequence[str]) -> str:
     return found[0] if is_code or len(set(digits)) == 1 else ""
 
 
-def _spelt(
-    name: str, survey: Survey, told: CategoryTold, spelt: Mapping[str, str]
+def _of_rows(told: CategoryTold, word: str) -> str:
+    return f"{word!r} ({counted(told.unlisted[word], 'row')})"
+
+
+def _missed(
+    name: str, survey: Survey, told: CategoryTold, surveys: Sequence[Survey]
 ) -> Iterator[Doubt]:
-    if spelt:
-        pairs = ", ".join(
-            f"{word!r} ({counted(told.unlisted[word], 'row')}) for {meant!r}"
-            for word, meant in spelt.items()
-        )
-        yield Doubt(
-            name,
-            (survey.site,),
-            f"{name}: {survey.site} writes {pairs}; if so, {survey.site} writes recode = "
-            f"{toml_value(dict(spelt))} in its site.toml",
-        )
-
-
-def _disjoint(name: str, survey: Survey, column: Category, strange: Sequence[str]) -> Doubt:
-    words = ", ".join(map(repr, strange))
-    ours = ", ".join(map(repr, column.categories))
-    text = (
-        f"{name}: {survey.site} has {words} and none of the plan's words {ours}; ask what they "
-        f"mean, and {survey.site} writes a recode in its site.toml"
-    )
-    return Doubt(name, (survey.site,), text)
-
-
-def _new(name: str, survey: Survey, told: CategoryTold, strange: Sequence[str]) -> Doubt:
-    words = ", ".join(f"{word!r} ({counted(told.unlisted[word], 'row')})" for word in strange)
-    text = (
-        f"{name}: {survey.site} has {words}, which the plan has not; it is proposed as a category: "
-        "delete it there, or ask what it means"
-    )
-    return Doubt(name, (survey.site,), text)
-
-
-def _missed(name: str, survey: Survey, surveys: Sequence[Survey]) -> Iterator[Doubt]:
     """Words that a site has hardly a row of, and would have many of by what others tell."""
-    told = survey.columns[name]
-    assert isinstance(told, CategoryTold)
-    counts = [*told.words.values(), *told.unlisted.values(), told.other, told.missing]
-    most = survey.rows + survey.step - sum(count or 0 for count in counts)
+    most = survey.rows + survey.step - sum(count or 0 for count in told.counts)
     for word, count in told.words.items():
         if count is not None:
             continue
@@ -340,18 +316,13 @@ def _share(name: str, word: str, but: Survey, surveys: Sequence[Survey]) -> floa
 
 def second_share(plan: Plan, surveys: Sequence[Survey]) -> float | None:
     """Return how frequent the second of two classes is over sites; None if no site tells."""
-    counts = [counted for survey in surveys if (counted := _class_counts(plan, survey))]
-    rows = sum(map(sum, counts))
-    return sum(pair[1] for pair in counts) / rows if rows else None
-
-
-def _class_counts(plan: Plan, survey: Survey) -> tuple[int, ...]:
-    """Rows of each of two classes; nothing where they are not told."""
-    told = survey.columns.get(plan.target.name)
-    if not isinstance(told, CategoryTold) or len(told.words) != 2:
-        return ()
-    rows = tuple(told.words.values())
-    return () if None in rows else tuple(count or 0 for count in rows)
+    first = second = 0
+    for survey in surveys:
+        told = survey.columns.get(plan.target.name)
+        counts = [*told.words.values()] if isinstance(told, CategoryTold) else []
+        if len(counts) == 2 and None not in counts:
+            first, second = first + (counts[0] or 0), second + (counts[1] or 0)
+    return second / (first + second) if first + second else None
 
 
 def _swapped(plan: Plan, surveys: Sequence[Survey]) -> Iterator[Doubt]:

@@ -15,6 +15,13 @@ def _too_many(review: Review) -> bool:
 
 REVIEW = (
     Rule[Review](
+        "survey.synthetic",
+        "warning",
+        lambda review: not review.plan.reference.num_rows and not review.plan.sums_alone,
+        "reference rows can be drawn from surveys of the sites: predbayes plan merge DRAFT "
+        "SURVEY... --reference 1000",
+    ),
+    Rule[Review](
         "survey.synthetic", "error", _too_many, "has more rows than there are reference rows"
     ),
 )

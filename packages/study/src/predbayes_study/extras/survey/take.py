@@ -95,10 +95,20 @@ def take_survey(
         moments: Whether sums of products may be told; they are if the plan asks for them, too.
     """
     plan.require_scalars("a survey")
-    frame = _one_row_each(read_site_table(plan, site, path))
+    frame = read_site_table(plan, site, path)
+    if PATIENT in frame:  # a row that names no patient is one of its own
+        again = frame[PATIENT].duplicated() & (frame[PATIENT] != "")
+        frame = frame[~again].reset_index(drop=True)
     if len(frame) < MIN_STEPS * step:
         raise DataError(f"{path.name}: fewer than {MIN_STEPS * step} rows are not surveyed")
-    coded = {name: _coded(plan, site, name, frame, step) for name in plan.names if name in frame}
+    coded: dict[str, _Told] = {}
+    for name in plan.names:
+        column = plan.column(name)
+        if name in frame and isinstance(column, Category):
+            coded[name] = _code_words(column, frame[name], step)
+        elif name in frame:
+            assert isinstance(column, Number)
+            coded[name] = _code_numbers(column, site.entry(plan, name), frame[name], step)
     inputs = {name: one for name, one in coded.items() if name in plan.columns}
     stated = plan.section(section.SurveyTerms)
     asked = moments and stated is not None and stated.moments
@@ -112,22 +122,6 @@ def take_survey(
         absent=tuple(name for name in plan.names if name not in frame),
         moments=_moments(inputs, len(frame), step) if asked else None,
     )
-
-
-def _one_row_each(frame: pd.DataFrame) -> pd.DataFrame:
-    """The first row of each patient; a row that names none is of a patient of its own."""
-    if PATIENT not in frame:
-        return frame
-    again = frame[PATIENT].duplicated() & (frame[PATIENT] != "")
-    return frame[~again].reset_index(drop=True)
-
-
-def _coded(plan: Plan, site: SiteFile, name: str, frame: pd.DataFrame, step: int) -> _Told:
-    column = plan.column(name)
-    if isinstance(column, Category):
-        return _code_words(column, frame[name], step)
-    assert isinstance(column, Number)
-    return _code_numbers(column, site.entry(plan, name), frame[name], step)
 
 
 # Counts
@@ -191,20 +185,20 @@ def _code_words(column: Category, cells: pd.Series, step: int) -> _Told:
     ), Coded(codes, {Kind.UNLISTED: strange})
 
 
-def _frequent(words: Mapping[str, int], counts: Mapping[str, int], step: int) -> list[str]:
-    """Words that the plan does not have and that may be named, the most frequent first."""
-    named = [w for w, n in words.items() if n >= step and len(w) <= MAX_WORD and _is_shown(w)]
-    named = sorted(named, key=lambda word: (-words[word], word))[:MAX_WORDS]
-    rare = sum(words.values()) - sum(words[word] for word in named)
-    return [] if 2 * rare > sum(counts.values()) else named
-
-
 def _is_shown(word: str) -> bool:
     try:
         require_printable(word)
     except TextError:
         return False
     return True
+
+
+def _frequent(words: Mapping[str, int], counts: Mapping[str, int], step: int) -> list[str]:
+    """Words that the plan does not have and that may be named, the most frequent first."""
+    named = [w for w, n in words.items() if n >= step and len(w) <= MAX_WORD and _is_shown(w)]
+    named = sorted(named, key=lambda word: (-words[word], word))[:MAX_WORDS]
+    rare = sum(words.values()) - sum(words[word] for word in named)
+    return [] if 2 * rare > sum(counts.values()) else named
 
 
 # Numbers
