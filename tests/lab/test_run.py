@@ -21,14 +21,12 @@ from predbayes.pools.auto import AutoPool
 from predbayes.pools.terms import beta
 from predbayes.predictive import metrics
 from predbayes.seeding import generator
-from predbayes_lab import methods as methods_module
 from predbayes_lab.config import load_experiment
 from predbayes_lab.data.registry import load
 from predbayes_lab.methods import (
     METHODS,
     build_method,
     find_method,
-    fit_identity,
     import_object,
     method_options,
 )
@@ -141,28 +139,6 @@ class TestKeys:
         path.write_text("def build(shape, num_outputs): ...  # mended again\n")
         assert keys(experiment)["fedavg"] == versioned
         assert versioned not in found
-
-
-class TestIdentityOfFits:
-    def identity(self, config, *assignments, kind="sampler", device="cpu"):
-        settings = load_experiment(str(config), assignments=assignments).settings({}, "beta")
-        return fit_identity(kind, settings, make_world(settings, 0).dataset, device)
-
-    def test_it_has_what_a_fit_depends_on_and_nothing_else(self, config, monkeypatch):
-        same = self.identity(config)
-        for assignment in ("reference.fraction=0.3", "optimizer.lr=0.5", "partition.num-clients=3"):
-            assert self.identity(config, assignment) == same
-        others = {
-            self.identity(config, "sampler.step-size=0.02"),
-            self.identity(config, "network.hidden=[4]"),
-            self.identity(config, "network.noise=released"),
-            self.identity(config, kind="optimizer"),
-            self.identity(config, kind="ensemble"),
-            self.identity(config, device="cuda"),
-        }
-        assert len(others | {same}) == 7
-        monkeypatch.setitem(methods_module.LEARNERS, "sampler", 2)
-        assert self.identity(config) not in others | {same}
 
 
 class TestResults:

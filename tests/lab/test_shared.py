@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -12,7 +10,7 @@ from predbayes.learning.local import Learner, Network, OptimizerSettings, SGDLea
 from predbayes.learning.nets import mlp
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
-from predbayes_lab.shared import FitStore, Shared
+from predbayes_lab.shared import Shared
 
 NETWORK = Network(lambda: mlp(2, 2, hidden=(4,)), Softmax(2))
 LEARNER = SGDLearner(NETWORK, OptimizerSettings(num_epochs=2))
@@ -73,72 +71,3 @@ def test_foreign_rows_and_penalties_are_not_kept(rows):
     for _ in range(2):
         shared.fit(rows, rng=generator(1), penalty=lambda module: None)
     assert counting.num_fits == 4
-
-
-class TestStore:
-    """What is read from a disk is the fit that would have been made."""
-
-    def stored(self, folder, rows=(), *, identity="one", learner=None):
-        """A learner as another process would have it, and the one that it counts."""
-        counting = Counting() if learner is None else learner
-        return Shared(counting, rows, FitStore(folder, identity)), counting
-
-    @pytest.mark.parametrize("known", [True, False], ids=["a site", "other rows"])
-    def test_the_second_process_fits_nothing(self, rows, tmp_path, known):
-        own = generator(1)
-        expected = LEARNER.fit(rows, rng=own)
-        for num_fits in (1, 0):
-            shared, counting = self.stored(tmp_path, [rows] if known else [])
-            rng = generator(1)
-            fitted = shared.fit(rows, rng=rng)
-            assert counting.num_fits == num_fits
-            assert torch.equal(vector(fitted), vector(expected))
-            assert list(fitted.samples.arrays()) == list(expected.samples.arrays())
-            natural = fitted.predict(rows[0]).natural()
-            assert torch.equal(natural, expected.predict(rows[0]).natural())
-            assert torch.equal(rng.get_state(), own.get_state())
-        assert len(list(tmp_path.iterdir())) == 1
-
-    def test_whatever_else_differs_is_another_fit(self, rows, rng, tmp_path):
-        self.stored(tmp_path)[0].fit(rows, rng=generator(1))
-        start = WeightSamples.of(NETWORK.create(rng))
-        moved, flipped = rows[0].clone(), rows[1].clone()
-        moved[3, 1] += 1e-6
-        flipped[0] = 1 - flipped[0]
-        shared, counting = self.stored(tmp_path)
-        shared.fit(rows, rng=generator(2))
-        shared.fit(rows, rng=generator(1), start=start)
-        shared.fit((moved, rows[1]), rng=generator(1))
-        shared.fit((rows[0], flipped), rng=generator(1))
-        other, counting_too = self.stored(tmp_path, identity="other settings or code")
-        other.fit(rows, rng=generator(1))
-        assert (counting.num_fits, counting_too.num_fits) == (4, 1)
-        assert len(list(tmp_path.iterdir())) == 6
-
-    @pytest.mark.parametrize("damage", [lambda b: b[:-5], lambda b: b"", lambda b: b[:-1] + b"?"])
-    def test_a_damaged_file_is_not_trusted_but_made_anew(self, rows, tmp_path, damage):
-        expected = vector(self.stored(tmp_path)[0].fit(rows, rng=generator(1)))
-        (path,) = tmp_path.iterdir()
-        path.write_bytes(damage(path.read_bytes()))
-        for num_fits in (1, 0):
-            shared, counting = self.stored(tmp_path)
-            assert torch.equal(vector(shared.fit(rows, rng=generator(1))), expected)
-            assert counting.num_fits == num_fits
-            assert list(tmp_path.iterdir()) == [path]
-
-    def test_predictors_that_are_more_than_weights_are_not_stored(self, rows, tmp_path):
-        class Sharper(Counting):
-            def fit(self, rows, *, rng):
-                return replace(super().fit(rows, rng=rng), inverse_temperature=2.0)
-
-        class Forest(Counting):
-            def fit(self, rows, *, rng):
-                return "a forest"
-
-        class Bare(Learner):
-            def fit(self, rows, *, rng):
-                return "a forest"
-
-        for learner in (Sharper(), Forest(), Bare()):
-            self.stored(tmp_path, learner=learner)[0].fit(rows, rng=generator(1))
-        assert list(tmp_path.iterdir()) == []

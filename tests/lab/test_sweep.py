@@ -8,13 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from predbayes.errors import ExperimentError, MissingPackageError
-from predbayes.learning.local import SGDLearner, SGHMCLearner
 from predbayes_lab.config import load_experiment
 from predbayes_lab.records import LOSSES_FOLDER, RECORDS_FILE, read_records
 from predbayes_lab.rendering import to_markdown
@@ -155,10 +153,10 @@ def command_line(*arguments):
 
 
 @pytest.mark.slow("a sweep on Ray")
-def test_ray_gives_the_same_records_and_workers_share_their_fits(config, tmp_path, monkeypatch):
-    here, there, fits = (tmp_path / name for name in ("here", "there", "fits"))
+def test_ray_gives_the_same_records(config, tmp_path):
+    here, there = (tmp_path / name for name in ("here", "there"))
     alone = sweep(load_experiment(str(config)), here)
-    done = command_line("sweep", config, "--workers", 2, "--out", there, "--fits", fits)
+    done = command_line("sweep", config, "--workers", 2, "--out", there)
     assert done.returncode == 0, done.stderr
     fanned = read_records(there / RECORDS_FILE)
     assert scores(fanned) == scores(alone)
@@ -167,56 +165,6 @@ def test_ray_gives_the_same_records_and_workers_share_their_fits(config, tmp_pat
     for record in fanned:
         losses = [np.load(f / LOSSES_FOLDER / f"{record.key}.npy") for f in (here, there)]
         assert np.array_equal(*losses)
-    monkeypatch.setattr(SGHMCLearner, "fit", made_again)
-    experiment = load_experiment(str(config), methods=["mixture"])
-    again = sweep(experiment, tmp_path / "again", fits=fits)
-    assert scores(again) == scores([r for r in fanned if r.method == "mixture"])
-
-
-def made_again(*_args, **_options):
-    raise AssertionError("a fit that is stored is made again")
-
-
-class TestFits:
-    """Records do not depend on where the fits come from."""
-
-    @pytest.fixture
-    def experiment(self, config):
-        with config.open("a") as file:
-            file.write("[methods.server-only]\n")
-        return load_experiment(str(config))
-
-    def test_a_sweep_from_stored_fits_trains_nobody_and_gives_the_same(
-        self, experiment, tmp_path, monkeypatch
-    ):
-        fits = tmp_path / "fits"
-        alone = sweep(experiment, tmp_path / "alone", seeds=[0])
-        first = sweep(experiment, tmp_path / "first", seeds=[0], fits=fits)
-        # Two sites' samples, their networks, and the samples of the server alone.
-        assert len(list(fits.iterdir())) == 5
-
-        monkeypatch.setattr(SGHMCLearner, "fit", made_again)
-        monkeypatch.setattr(SGDLearner, "fit", made_again)
-        second = sweep(experiment, tmp_path / "second", seeds=[0], fits=fits)
-        assert len(second) == 5
-        for records in (first, second):
-            assert [replace(r, seconds=0.0) for r in records] == [
-                replace(r, seconds=0.0) for r in alone
-            ]
-        for record in second:
-            names = ("alone", "second")
-            losses = [tmp_path / name / LOSSES_FOLDER / f"{record.key}.npy" for name in names]
-            assert np.array_equal(*map(np.load, losses))
-        with pytest.raises(ExperimentError, match="made again"):
-            sweep(experiment, tmp_path / "other", seeds=[1], fits=fits)
-
-    def test_estimators_have_no_weights_to_store(self, config, tmp_path):
-        line = 'learner = "sklearn.linear_model:Ridge"'
-        text = config.read_text().replace("[methods.mixture]", f"[methods.mixture]\n{line}")
-        config.write_text(text)
-        experiment = load_experiment(str(config), methods=["mixture"])
-        sweep(experiment, tmp_path, seeds=[0], fits=tmp_path / "fits")
-        assert list((tmp_path / "fits").iterdir()) == []
 
 
 def test_without_ray_the_extra_is_named(config, tmp_path, monkeypatch):

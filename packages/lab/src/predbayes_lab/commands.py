@@ -52,10 +52,6 @@ Methods = Annotated[
 ]
 Seeds = Annotated[str | None, typer.Option(help="Such as 0-9 or 0,3,5. Default: those of CONFIG.")]
 Device = Annotated[str, typer.Option(help="Where networks train: cpu, cuda, ...")]
-Fits = Annotated[
-    Path | None,
-    typer.Option(help="Keep fits in this folder, for other methods that need the same fits."),
-]
 
 
 @experiments.command("list")
@@ -86,7 +82,6 @@ def run_experiment(
     methods: Methods = None,
     seeds: Seeds = None,
     device: Device = "cpu",
-    fits: Fits = None,
 ) -> None:
     """Run every cell once; print the scores and keep nothing."""
     import tempfile
@@ -97,9 +92,7 @@ def run_experiment(
     experiment = _load(config, assignments, methods)
     chosen = experiment.seeds[:1] if seeds is None else parse_seeds(seeds)
     with tempfile.TemporaryDirectory() as folder, _progress() as report:
-        records = sweep(
-            experiment, Path(folder), seeds=chosen, device=device, fits=fits, report=report
-        )
+        records = sweep(experiment, Path(folder), seeds=chosen, device=device, report=report)
     _print_scores(records)
 
 
@@ -111,7 +104,6 @@ def sweep_experiment(
     methods: Methods = None,
     seeds: Seeds = None,
     device: Device = "cpu",
-    fits: Fits = None,
     others: Annotated[
         list[Path] | None,
         typer.Option("--from", help="Take over the same runs from this folder; may be repeated."),
@@ -136,7 +128,6 @@ def sweep_experiment(
                 num_workers=workers or os.cpu_count() or 1,
                 address=address,
                 device=device,
-                fits=fits,
                 others=others or (),
                 report=report,
             )

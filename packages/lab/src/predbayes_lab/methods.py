@@ -16,12 +16,11 @@ import importlib
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from predbayes.errors import ExperimentError, no_such
@@ -206,49 +205,6 @@ def learner_version(kind: str, settings: Settings) -> str:
     own = ":" in settings.network.kind
     # Networks of one's own may have normalisation layers, which version 2 treats otherwise.
     return f"{version} 2 {results_version(settings.network.kind)}" if own else version
-
-
-def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -> str:
-    """Return the SHA-256 of what a learner's fits depend on, except rows, randomness and start.
-
-    Settings, the network's shape, the learner's results version, and what decides how torch
-    rounds. Pools, metrics and the like may change: they come after the fit.
-    """
-    described = (
-        kind,
-        _Told(settings.network),
-        _Told(learner_settings(kind, settings)),
-        learner_version(kind, settings),
-        tuple(dataset.train_inputs.shape[1:]),
-        dataset.num_classes,
-        device,
-        torch.__version__,
-        torch.backends.cpu.get_cpu_capability(),
-    )
-    return hashlib.sha256(repr(described).encode()).hexdigest()
-
-
-# Settings that are younger than some stored fits: with their defaults they are not told.
-_YOUNG = {"step_floor", "balanced", "warmup", "clip_norm", "autocast"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Settings whose representation leaves out the young ones that have their defaults."""
-
-    settings: Any
-
-    def __repr__(self) -> str:
-        if isinstance(self.settings, tuple):
-            return repr(tuple(map(_Told, self.settings)))
-        if not is_dataclass(self.settings):
-            return repr(self.settings)
-        told = [
-            f"{part.name}={getattr(self.settings, part.name)!r}"
-            for part in fields(self.settings)
-            if part.name not in _YOUNG or getattr(self.settings, part.name) != part.default
-        ]
-        return f"{type(self.settings).__name__}({', '.join(told)})"
 
 
 def learner_settings(kind: str, settings: Settings) -> Any:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -44,7 +43,6 @@ from predbayes_lab.methods import (
     build_method,
     build_network,
     find_method,
-    fit_identity,
     learner_kind,
     learner_settings,
     learner_version,
@@ -52,7 +50,7 @@ from predbayes_lab.methods import (
     results_version,
 )
 from predbayes_lab.records import Record, without_additions
-from predbayes_lab.shared import FitStore, Shared, Watched
+from predbayes_lab.shared import Shared, Watched
 from predbayes_lab.world import World, make_world
 
 STUDENT = " student"
@@ -127,23 +125,21 @@ def run_methods(
     runs: Sequence[Run],
     *,
     device: str = "cpu",
-    fits: Path | None = None,
 ) -> Iterator[tuple[Record, Tensor | None]]:
     """Run methods one after another; yield each record with the losses of the scored rows.
 
-    On one thread, whatever the machine: more of them would add in another order. Fits are kept in
-    the folder ``fits``, and taken from there.
+    On one thread, whatever the machine: more of them would add in another order.
     """
     try:
         resolve_device(device)
     except TrainingError as error:
         raise ExperimentError(str(error)) from error
     with threads(1):
-        yield from _run_methods(experiment, runs, device, fits)
+        yield from _run_methods(experiment, runs, device)
 
 
 def _run_methods(
-    experiment: Experiment, runs: Sequence[Run], device: str, fits: Path | None
+    experiment: Experiment, runs: Sequence[Run], device: str
 ) -> Iterator[tuple[Record, Tensor | None]]:
     worlds: dict[Any, World] = {}
     learners: dict[Any, Shared] = {}
@@ -160,9 +156,7 @@ def _run_methods(
         name = (place, kind, settings.network, learner_settings(kind, settings))
         if name not in learners:
             learner = build_learner(kind, settings, world.dataset, device)
-            identity = fit_identity(kind, settings, world.dataset, device)
-            store = None if fits is None else FitStore(fits, identity)
-            learners[name] = Shared(learner, world.sites.values(), store)
+            learners[name] = Shared(learner, world.sites.values())
         yield from _run_one(experiment, one, spec, settings, world, learners[name], device)
 
 

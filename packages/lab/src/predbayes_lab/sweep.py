@@ -47,7 +47,6 @@ def sweep(
     num_workers: int = 1,
     address: str | None = None,
     device: str = "cpu",
-    fits: Path | None = None,
     others: Sequence[Path] = (),
     report: Report | None = None,
 ) -> list[Record]:
@@ -60,11 +59,9 @@ def sweep(
         num_workers: Processes; 1 runs here, without Ray.
         address: A Ray cluster to use, whatever its size, instead of processes on this machine.
         device: Where networks train.
-        fits: Folder where fits are kept, and taken from by methods that need the same ones.
         others: Folders of other experiments, whose records of the same runs are taken over.
         report: Told of each record.
     """
-    fits = None if fits is None else fits.resolve()  # workers may be in another folder
     device = str(resolve_device(device)) if device == "auto" else device  # records name it
     runs = plan(experiment, experiment.seeds if seeds is None else seeds, device=device)
     wanted = {key for one in runs for key in one.keys.values()}
@@ -91,9 +88,9 @@ def sweep(
             writer.append(record)  # tables show the last record of a method: that of these settings
         jobs = _jobs(missing())
         if num_workers > 1 or address is not None:
-            results = _on_ray(experiment, jobs, num_workers, address, device, fits)
+            results = _on_ray(experiment, jobs, num_workers, address, device)
         else:
-            results = _here(experiment, jobs, device, fits)
+            results = _here(experiment, jobs, device)
         for record, losses in results:
             if record.key in done:
                 continue  # a method is repeated for its student; its own record is there
@@ -137,10 +134,10 @@ def _jobs(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def _here(
-    experiment: Experiment, jobs: Iterable[Sequence[Run]], device: str, fits: Path | None
+    experiment: Experiment, jobs: Iterable[Sequence[Run]], device: str
 ) -> Iterator[tuple[Record, Losses | None]]:
     for runs in jobs:
-        for record, losses in run_methods(experiment, runs, device=device, fits=fits):
+        for record, losses in run_methods(experiment, runs, device=device):
             yield record, None if losses is None else losses.numpy()
 
 
@@ -150,7 +147,6 @@ def _on_ray(
     num_workers: int,
     address: str | None,
     device: str,
-    fits: Path | None,
 ) -> Iterator[tuple[Record, Losses | None]]:
     if not jobs:
         return
@@ -163,7 +159,7 @@ def _on_ray(
         worker = ray.remote(num_cpus=1, num_gpus=num_gpus, num_returns="streaming", max_retries=2)(
             _here
         )
-        streams = [worker.remote(experiment, [runs], device, fits) for runs in jobs]
+        streams = [worker.remote(experiment, [runs], device) for runs in jobs]
         yield from _as_they_come(ray, streams)
 
 

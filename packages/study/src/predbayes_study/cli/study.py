@@ -28,10 +28,7 @@ from predbayes_study.cli.show import (
 from predbayes_study.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from predbayes_study.coordinator.status import Status
-    from predbayes_study.coordinator.stored import Answer
     from predbayes_study.store.audit import Outcome
 
 app = typer.Typer(
@@ -111,15 +108,9 @@ def admit_all(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Admit many sites, each under the name of its key's file."""
-    from predbayes_study.trust.keyfiles import owner_of
-    from predbayes_study.trust.signing import PublicKey
+    from predbayes_study.coordinator.stored import read_keys
 
-    found: dict[str, PublicKey] = {}
-    for path in (file for given in keys for file in _files_in(given, (".pub",))):
-        if owner_of(path) not in ("", path.stem):
-            raise StudyError(f"{path} says that it is the key of {owner_of(path)}: name it so")
-        if found.setdefault(path.stem, key := PublicKey.load(path)) != key:
-            raise StudyError(f"there are two keys of {path.stem}, one of them {path}")
+    found = read_keys(keys)
     new = predbayes_study.Study(study).admit_all(found)
     say(f"{new:,} of {counted(len(found), 'site')} are new, the others were admitted before")
     say("compare by telephone: predbayes study status --all")
@@ -136,30 +127,9 @@ def add(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Check files of sites and add them; refused ones change nothing."""
-    say_taken_in(_answers(predbayes_study.Study(study), files))
+    from predbayes_study.coordinator.stored import take_in
 
-
-def _answers(study: predbayes_study.Study, given: list[str]) -> Iterator[Answer]:
-    """Take in files, folders and what is at addresses; yield what became of each file."""
-    from predbayes_study.attachments import attachment_kinds
-    from predbayes_study.coordinator.stored import add_stored, is_address
-
-    endings = (".safetensors", ".sealed", *(f".{kind}" for kind in attachment_kinds()))
-    local = [Path(text) for text in given if not is_address(text)]
-    files = [file for path in local for file in _files_in(path, endings)]
-    yield from zip((file.name for file in files), study.add_all(files), strict=True)
-    for address in filter(is_address, given):
-        yield from add_stored(study, address, endings)
-
-
-def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:
-    """Return the files of a folder that have one of these endings, by name; or the one file."""
-    if not path.is_dir():
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in endings)
-    if not found:
-        raise StudyError(f"{path} has no file that ends in {' or '.join(endings)}")
-    return found
+    say_taken_in(take_in(predbayes_study.Study(study), files))
 
 
 @app.command("receipt")

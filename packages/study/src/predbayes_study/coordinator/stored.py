@@ -1,4 +1,6 @@
-"""Add files from an address that fsspec knows: copy each into a temporary folder, then add it.
+"""Take in what sites sent: files, folders of them, and addresses that fsspec knows.
+
+From an address each file is copied into a temporary folder, and then added.
 
 Credentials come from the environment, as fsspec and the storage's own package read them. Messages
 leave out the user, the password and the query of an address.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
@@ -18,6 +20,8 @@ from predbayes_study import attachments
 from predbayes_study.coordinator.intake import Intake
 from predbayes_study.coordinator.study import Study
 from predbayes_study.result.accepted import Accepted
+from predbayes_study.trust.keyfiles import owner_of
+from predbayes_study.trust.signing import PublicKey
 
 Answer = tuple[str, Accepted | UploadError | None]
 """The name of a file, and what became of it; None if it was added before."""
@@ -36,6 +40,37 @@ def is_address(text: str) -> bool:
         (True, False, False)
     """
     return _ADDRESS.match(text) is not None
+
+
+def take_in(study: Study, given: Sequence[str]) -> Iterator[Answer]:
+    """Add files, those of folders and those at addresses, and yield what became of each."""
+    endings = (".safetensors", ".sealed", *(f".{kind}" for kind in attachments.attachment_kinds()))
+    local = [Path(text) for text in given if not is_address(text)]
+    files = [file for path in local for file in _files_in(path, endings)]
+    yield from zip((file.name for file in files), study.add_all(files), strict=True)
+    for address in filter(is_address, given):
+        yield from add_stored(study, address, endings)
+
+
+def read_keys(given: Sequence[Path]) -> dict[str, PublicKey]:
+    """Read public keys NAME.pub, those of folders too; return each under the name of its file."""
+    found: dict[str, PublicKey] = {}
+    for path in (file for one in given for file in _files_in(one, (".pub",))):
+        if owner_of(path) not in ("", path.stem):
+            raise StudyError(f"{path} says that it is the key of {owner_of(path)}: name it so")
+        if found.setdefault(path.stem, key := PublicKey.load(path)) != key:
+            raise StudyError(f"there are two keys of {path.stem}, one of them {path}")
+    return found
+
+
+def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:
+    """Return the files of a folder that have one of these endings, by name; or the one file."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in endings)
+    if not found:
+        raise StudyError(f"{path} has no file that ends in {' or '.join(endings)}")
+    return found
 
 
 def add_stored(study: Study, address: str, endings: tuple[str, ...]) -> Iterator[Answer]:
