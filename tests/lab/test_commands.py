@@ -147,13 +147,13 @@ def test_check_shows_files_and_fingerprint_and_fails_if_they_differ(root):
 def test_fetch_says_what_was_written_and_whom_to_cite(root, monkeypatch):
     asked = []
 
-    def fetch(name, *, progress):
-        asked.append((name, progress))
+    def fetch(name):
+        asked.append(name)
         return [root / "uci" / "winequality-red.csv"]
 
     monkeypatch.setattr(fetch_module, "fetch", fetch)
     result = run(datasets, "fetch", "wine")
-    assert asked == [("wine", True)]
+    assert asked == ["wine"]
     assert "winequality-red.csv" in result.output
     assert f"wine is complete in {root / 'uci'}; licence: " in result.output.replace("\n", " ")
     assert "doi:10.24432/C56S3T" in result.output

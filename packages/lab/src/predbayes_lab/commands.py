@@ -325,7 +325,7 @@ def fetch_dataset(name: str) -> None:
     from predbayes_lab.data.files import data_root
     from predbayes_lab.data.registry import lookup
 
-    for path in fetch(name, progress=True):
+    for path in fetch(name):
         say(str(path))
     spec = lookup(name)
     where = f" in {data_root() / spec.folder}" if spec.sources else ""  # else in a package

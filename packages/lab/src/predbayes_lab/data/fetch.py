@@ -33,9 +33,7 @@ TIMEOUT_SECONDS = 30
 State = Literal["ok", "differs", "missing", "unknown"]
 
 
-def fetch(
-    name: str, root: Path | None = None, *, base_url: str | None = None, progress: bool = False
-) -> list[Path]:
+def fetch(name: str, root: Path | None = None, *, base_url: str | None = None) -> list[Path]:
     """Download what is missing of a dataset; return the files that were written.
 
     Args:
@@ -43,14 +41,13 @@ def fetch(
         root: The folder that holds the datasets; the environment's by default.
         base_url: A mirror with the publishers' paths, such as ``"http://127.0.0.1:8000"``; it
             takes the place of scheme and host.
-        progress: Draw a bar on stderr.
     """
     spec = lookup(name)
     root = data_root() if root is None else root
     written = []
     for source in spec.sources:
         if not all(_is_right(spec, root, file) for file in source.members.values()):
-            written += _fetch_source(spec, source, root, base_url, progress)
+            written += _fetch_source(spec, source, root, base_url)
     return written
 
 
@@ -72,12 +69,12 @@ def _state(spec: DatasetSpec, folder: Path, file: str) -> State:
 
 
 def _fetch_source(
-    spec: DatasetSpec, source: Source, root: Path, base_url: str | None, progress: bool
+    spec: DatasetSpec, source: Source, root: Path, base_url: str | None
 ) -> list[Path]:
     folder, cache = root / spec.folder, root / CACHE
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        download = _download(spec, source, cache, base_url, progress)
+        download = _download(spec, source, cache, base_url)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             try:
                 files = _unpack(spec, source, download, Path(scratch))
@@ -90,9 +87,7 @@ def _fetch_source(
         raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
 
 
-def _download(
-    spec: DatasetSpec, source: Source, cache: Path, base_url: str | None, progress: bool
-) -> Path:
+def _download(spec: DatasetSpec, source: Source, cache: Path, base_url: str | None) -> Path:
     """The download in the cache; from there if it is there and its hash is right."""
     pooch = require("pooch", "lab")
     pooch.get_logger().setLevel("WARNING")
@@ -100,16 +95,13 @@ def _download(
     url = source.url if base_url is None else base_url.rstrip("/") + parts.path
     file = parts.path.rsplit("/", 1)[-1]
     try:
-        with _progress_bar(file, progress) as bar:
-            path = pooch.retrieve(
-                url,
-                source.known_hash,
-                fname=f"{spec.folder.replace('/', '-')}-{file}",
-                path=cache,
-                downloader=pooch.HTTPDownloader(
-                    progressbar=bar, chunk_size=2**16, timeout=TIMEOUT_SECONDS
-                ),
-            )
+        path = pooch.retrieve(
+            url,
+            source.known_hash,
+            fname=f"{spec.folder.replace('/', '-')}-{file}",
+            path=cache,
+            downloader=pooch.HTTPDownloader(chunk_size=2**16, timeout=TIMEOUT_SECONDS),
+        )
     except OSError as error:  # the errors of requests among them
         response = getattr(error, "response", None)
         reason = type(error).__name__
@@ -122,48 +114,6 @@ def _download(
     except ValueError as error:  # pooch's word for a wrong hash; it has deleted the file
         raise DataError(f"{url} is not what its publisher offered: its hash differs") from error
     return Path(path)
-
-
-class _Bar:
-    """A progress bar for pooch, drawn by rich."""
-
-    def __init__(self, progress: Any, label: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(label, total=None)
-
-    @property
-    def total(self) -> float | None:
-        """The number of bytes to come."""
-        total: float | None = self._progress.tasks[0].total
-        return total
-
-    @total.setter
-    def total(self, num_bytes: int) -> None:
-        self._progress.update(self._task, total=num_bytes or None)
-
-    def update(self, num_bytes: int) -> None:
-        """Count bytes that have come."""
-        self._progress.advance(self._task, num_bytes)
-
-    def reset(self) -> None:
-        """Start again from zero."""
-        self._progress.reset(self._task)
-
-    def close(self) -> None:
-        """Do nothing: the context that made the bar ends it."""
-
-
-@contextmanager
-def _progress_bar(label: str, shown: bool) -> Iterator[_Bar | Literal[False]]:
-    if not shown:
-        yield False
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield _Bar(progress, label)
 
 
 def _unpack(spec: DatasetSpec, source: Source, download: Path, scratch: Path) -> list[Path]:
