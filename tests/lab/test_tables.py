@@ -15,8 +15,10 @@ from predbayes_lab.rendering import (
     to_csv,
     to_markdown,
 )
-from predbayes_lab.statistics import compare, over_rows, summarise
+from predbayes_lab.statistics import Summary, compare, over_rows, summarise
 from predbayes_lab.tables import (
+    Entry,
+    Table,
     averaged,
     best_table,
     build_table,
@@ -275,6 +277,13 @@ class TestRendering:
         assert float(beta["standard_error"]) == entry.summary.standard_error
         assert (float(beta["low"]), float(beta["high"])) == entry.comparison.interval
         assert lines[2]["mean"] == lines[2]["num"] == ""
+
+    def test_csv_holds_no_formula(self):
+        entry = Entry(Summary(mean=-0.5, standard_error=0.1, num=3), variant="+1")
+        table = Table("t", "nll", 0.0, ("=cmd()",), ("@cell",), {("=cmd()", "@cell"): entry})
+        (line,) = list(csv.reader(io.StringIO(to_csv(table))))[1:]
+        assert not [cell for cell in line if cell.startswith(("=", "@", "+"))]
+        assert "-0.5" in line
 
     @pytest.mark.parametrize("suffix", ["md", ".md", "csv"])
     def test_every_format_renders_a_table_with_gaps(self, suffix, records):

@@ -16,7 +16,7 @@ from predbayes.predictive.pooling import Contribution
 from predbayes.predictive.selection import HEAD, TERMS, candidates
 from predbayes.seeding import generator
 from predbayes.summand import fold
-from predbayes_lab.baselines.moments import head_for
+from predbayes_lab.baselines.moments import ENOUGH_ROWS, HeadFromMoments, head_for
 
 NUM = 400
 
@@ -70,3 +70,16 @@ def test_without_a_head_no_candidate_has_one(family):
 def test_a_head_is_not_for_times():
     with pytest.raises(TrainingError):
         head_for(SGDLearner(Network.mlp(3, Hazards(2)), OptimizerSettings()))
+
+
+def test_a_site_with_few_rows_for_a_head_is_warned(caplog):
+    method, rng = HeadFromMoments(2, num_features=50), generator(0)
+    inputs = torch.randn(4000, 10, generator=rng)
+    targets = (inputs[:, 0] > 0).long()
+    reference = ReferenceRows.of((inputs[:0], targets[:0]), unlabelled=inputs[:3])
+    state = method.init(reference, rng=rng)
+    enough = ENOUGH_ROWS * state.features.width
+    for num, warned in ((enough - 1, True), (enough, False)):
+        caplog.clear()
+        method.learn(state, (inputs[:num], targets[:num]), inputs[:3], rng=rng)
+        assert ("give rows away" in caplog.text) is warned

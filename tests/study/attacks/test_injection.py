@@ -7,9 +7,6 @@ import pytest
 from typer.testing import CliRunner
 
 import tests.study.world as worlds
-from predbayes_lab.rendering import to_csv
-from predbayes_lab.statistics import Summary
-from predbayes_lab.tables import Entry, Table
 from predbayes_study.cli.app import app
 from predbayes_study.kit.kit import Kit, Labels
 
@@ -108,11 +105,3 @@ def test_pages_show_markup_as_text(result):
         assert "<script>alert" not in text
         assert "<img src=x" not in text
         assert text.count("</style>") == 1
-
-
-def test_tables_of_experiments_hold_no_formula(tmp_path):
-    entry = Entry(Summary(mean=-0.5, standard_error=0.1, num=3), variant="+1")
-    table = Table("t", "nll", 0.0, ("=cmd()",), ("@cell",), {("=cmd()", "@cell"): entry})
-    (tmp_path / "table.csv").write_text(to_csv(table))
-    assert_no_formula(tmp_path / "table.csv")
-    assert "-0.5" in to_csv(table)

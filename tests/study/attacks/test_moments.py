@@ -23,10 +23,9 @@ import pytest
 import torch
 
 from predbayes.errors import DataError
-from predbayes.exchange.reference import ReferenceRows
+from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes.seeding import generator
-from predbayes_lab.baselines.moments import ENOUGH_ROWS, HeadFromMoments
 from predbayes_study.plan.schema import Plan
 from predbayes_study.site.sums import require_many
 
@@ -102,23 +101,6 @@ def test_with_enough_rows_leverage_finds_nobody(rng):
 def test_who_has_many_like_rows_tells_a_little(rng):
     """Neither nothing, as pages must not say, nor much; the standard error is .02."""
     assert 0.53 < attack_by_products(ENOUGH_ROWS, rng) < 0.7
-
-
-def test_a_site_with_fewer_is_warned(caplog):
-    method = HeadFromMoments(2, num_features=50)
-    state = method.init(_reference(), rng=generator(0))
-    few = people((ENOUGH_ROWS - 1) * FEATURES.width, generator(1))
-    method.learn(state, few, few[0][:3], rng=generator(2))
-    assert "give rows away" in caplog.text
-    caplog.clear()
-    enough = people(ENOUGH_ROWS * FEATURES.width, generator(1))
-    method.learn(state, enough, few[0][:3], rng=generator(2))
-    assert caplog.text == ""
-
-
-def _reference():
-    inputs, targets = people(3, generator(3))
-    return ReferenceRows.of((inputs[:0], targets[:0]), unlabelled=inputs)
 
 
 class TestListedKinds:

@@ -170,7 +170,9 @@ def _run_one(
     device: str,
 ) -> Iterator[tuple[Record, Tensor | None]]:
     entry = experiment.method(one.cell, one.label)
-    watched = _watched(learner_kind(spec, entry), settings, learner)
+    watched: Any = learner  # a sampler's samples are counted
+    if learner_kind(spec, entry) == "sampler":
+        watched = Watched(learner, settings.sampler.samples_per_cycle)
     method = build_method(spec, entry, settings, watched)
     began = time.perf_counter()
     _require_family(method, world, one.label)
@@ -179,6 +181,9 @@ def _run_one(
     except TrainingError as error:
         where = " ".join(map(str, (*one.cell.values(), one.label)))
         raise ExperimentError(f"{where}: {error}") from error
+    counts = watched.effective if isinstance(watched, Watched) else []
+    known = [count for count in counts if math.isfinite(count)]
+    effective = {"effective_samples": sum(known) / len(known)} if known else {}
     for label, result in results.items():
         record = Record(
             key=one.keys[label],
@@ -187,7 +192,7 @@ def _run_one(
             method=label,
             seed=one.seed,
             scores=result.scores,
-            details=result.details | _effective(watched),
+            details=result.details | effective,
             reliability=result.reliability,
             config=one.config,
             data=world.dataset.fingerprint.as_dict(),
@@ -196,18 +201,6 @@ def _run_one(
             error=result.error,
         )
         yield record, result.losses
-
-
-def _watched(kind: str, settings: Settings, learner: Shared) -> Any:
-    """The learner; a sampler's samples are counted."""
-    return Watched(learner, settings.sampler.samples_per_cycle) if kind == "sampler" else learner
-
-
-def _effective(learner: Any) -> dict[str, float]:
-    """The effective number of samples of a fit, in the mean, where it is known."""
-    values = learner.effective if isinstance(learner, Watched) else []
-    known = [value for value in values if math.isfinite(value)]
-    return {"effective_samples": sum(known) / len(known)} if known else {}
 
 
 def _require_family(method: Any, world: World, label: str) -> None:

@@ -70,7 +70,9 @@ def sweep(
 
         def keep(record: Record, losses: Losses | None) -> None:
             if losses is not None:
-                _save_losses(out / LOSSES_FOLDER, record.key, losses)
+                folder = out / LOSSES_FOLDER
+                folder.mkdir(parents=True, exist_ok=True)
+                write_whole(folder / f"{record.key}.npy", lambda partial: np.save(partial, losses))
             writer.append(record)
             done.add(record.key)
 
@@ -84,8 +86,11 @@ def sweep(
         for record, losses in _taken_over(experiment.name, missing(), others):
             if record.key not in done:
                 keep(record, losses)
-        for record in _overtaken(records, there):
-            writer.append(record)  # tables show the last record of a method: that of these settings
+        last = {repr((r.cell, r.method, r.seed)): r.key for r in records}
+        for record in there:
+            if last[repr((record.cell, record.method, record.seed))] != record.key:
+                # Tables show the last record of a method: let it be that of these settings.
+                writer.append(record)
         jobs = _jobs(missing())
         if num_workers > 1 or address is not None:
             results = _on_ray(experiment, jobs, num_workers, address, device)
@@ -117,12 +122,6 @@ def _taken_over(
                 losses = folder / LOSSES_FOLDER / f"{record.key}.npy"
                 taken = replace(record, experiment=name, cell=cells[record.key])
                 yield taken, np.load(losses) if losses.exists() else None
-
-
-def _overtaken(records: Sequence[Record], wanted: Sequence[Record]) -> list[Record]:
-    """Wanted records after which others of the same cell, method and seed were written."""
-    last = {repr((r.cell, r.method, r.seed)): r.key for r in records}
-    return [r for r in wanted if last[repr((r.cell, r.method, r.seed))] != r.key]
 
 
 def _jobs(runs: Iterable[Run]) -> list[list[Run]]:
@@ -174,15 +173,6 @@ def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Lo
             except StopIteration:
                 waiting.remove(stream)
             except ray.exceptions.RayTaskError as error:
-                raise _cause(error) from error
-
-
-def _cause(error: Any) -> Exception:
-    """Return the worker's error as if it had been raised here."""
-    cause = error.cause
-    return cause if isinstance(cause, Exception) else ExperimentError(f"a worker failed: {error}")
-
-
-def _save_losses(folder: Path, key: str, losses: Losses) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / f"{key}.npy", lambda partial: np.save(partial, losses))
+                if isinstance(error.cause, Exception):
+                    raise error.cause from error  # as if it had been raised here
+                raise ExperimentError(f"a worker failed: {error}") from error

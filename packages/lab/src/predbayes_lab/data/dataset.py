@@ -60,13 +60,12 @@ class Dataset:
             if not len(inputs):
                 raise DataError(f"no {part} rows")
             if self.num_classes is not None:
-                _require_classes(targets, self.num_classes, self.fingerprint.name)
-
-
-def _require_classes(targets: Tensor, num_classes: int, name: str) -> None:
-    low, high = int(targets.min()), int(targets.max())
-    if low < 0 or high >= num_classes:
-        raise DataError(f"{name}: labels from {low} to {high} are not {num_classes} classes")
+                low, high = int(targets.min()), int(targets.max())
+                if low < 0 or high >= self.num_classes:
+                    raise DataError(
+                        f"{self.fingerprint.name}: labels from {low} to {high} are not "
+                        f"{self.num_classes} classes"
+                    )
 
 
 @dataclass(frozen=True, slots=True)

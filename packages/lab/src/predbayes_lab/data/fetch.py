@@ -46,13 +46,11 @@ def fetch(name: str, root: Path | None = None, *, base_url: str | None = None) -
     root = data_root() if root is None else root
     written = []
     for source in spec.sources:
-        if not all(_is_right(spec, root, file) for file in source.members.values()):
+        names = [file.removesuffix(".gz") for file in source.members.values()]
+        states = {_state(spec, root / spec.folder, name) for name in names}
+        if not states <= {"ok", "unknown"}:
             written += _fetch_source(spec, source, root, base_url)
     return written
-
-
-def _is_right(spec: DatasetSpec, root: Path, file: str) -> bool:
-    return _state(spec, root / spec.folder, file.removesuffix(".gz")) in ("ok", "unknown")
 
 
 def _state(spec: DatasetSpec, folder: Path, file: str) -> State:
