@@ -196,20 +196,6 @@ def test_how_sure_the_model_is_can_be_read():
     assert "% sure" not in text_of("numbers")
 
 
-def test_numbers_are_in_standard_units_that_the_page_explains():
-    text = text_of("numbers")
-    assert "a mean of 0 is 6.20 days, and one unit is 4.10 days" in text
-    assert text.index("mean value") < text.index("epistemic_var how") < text.index("noise_var how")
-    plan = changed(NUMBERS, target={"transform": "log"})
-    text = Page(rendered(plan, number_upload(plan))).text
-    assert "standard units of the logarithm: a mean of 0 is 6.20, and" in text
-
-
-def test_the_model_is_said_to_stay():
-    for name in ("classes", "numbers"):
-        assert "Not the model itself: it stays here" in text_of(name)
-
-
 def test_counts_that_are_too_small_are_said_not_to_be_sent_and_who_does_without():
     text = text_of("classes, no counts")
     assert "not sent, because some class has fewer than 5 rows" in text
@@ -257,12 +243,6 @@ def test_text_of_others_stays_text():
     html = rendered(plan, class_upload(plan), data=data)
     assert "script" not in Page(html).tags
     assert Page(html).text.count(NASTY) >= 3
-
-
-def test_an_array_without_numbers_has_no_ends():
-    plan, upload = UPLOADS["numbers"]
-    none = dataclasses.replace(upload, arrays={**upload.arrays, "mean": torch.zeros(0)})
-    assert re.search(r"mean value .* float32 0 0 –", Page(rendered(plan, none)).text)
 
 
 # Refusals

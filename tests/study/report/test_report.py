@@ -25,7 +25,6 @@ from predbayes_study.report.pages import with_interval
 from predbayes_study.report.report import (
     MOST_SITES,
     column_groups,
-    compared,
     render_card,
     render_report,
     tally_of,
@@ -397,13 +396,6 @@ def test_who_was_found_out_kept_or_left_out_by_hand_is_named():
     assert "Left out by the coordinator’s decision: 1 Amsterdam." in text
 
 
-@pytest.mark.parametrize("name", ["classification", "regression"])
-def test_what_is_not_protected_is_said(name):
-    text = Page(page(name, PUBLIC)).text
-    for words in ("not encrypted", "no differential privacy", "membership inference"):
-        assert words in text
-
-
 # Who may see what
 
 
@@ -554,11 +546,6 @@ def test_the_card_has_columns_and_classes_once_and_no_long_list():
         text = Page(page(name, CARD)).text
         assert text.count(study(name)[1].verdict) == 1
         assert ("could not be judged" in text) is name.startswith("few")
-
-
-def test_the_model_is_first_in_the_comparison():
-    roles = [contender.role for contender in compared(study("classification")[1])]
-    assert roles == ["student", "pool", "mixture", "server", *["site"] * 4, "left out"]
 
 
 def test_numbers_are_readable():

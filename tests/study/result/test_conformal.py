@@ -18,7 +18,7 @@ from predbayes_study.result.statistics.coverage import (
 )
 from predbayes_study.tasks.classes import Classes, promised_sets
 from predbayes_study.tasks.numbers import Numbers
-from tests.core.oracles import FALSE_ALARM, random_categorical, random_gaussian, random_targets
+from tests.core.oracles import FALSE_ALARM, random_categorical
 
 ORACLE = json.loads(Path(__file__).with_name("conformal_oracle.json").read_text())
 LEVELS = ("0.6", "0.8", "0.9", "0.95")
@@ -101,12 +101,6 @@ class TestCut:
         assert bins.most == 0
 
 
-def test_counts_of_sites_on_the_grid_are_the_counts_of_all_rows():
-    parts = [torch.rand(num, generator=generator(num, "parts")) for num in (40, 70, 200)]
-    added = ScoreBins.added([ScoreBins.count(part, Classes.grid) for part in parts])
-    assert added == ScoreBins.count(torch.cat(parts), Classes.grid)
-
-
 def test_too_few_rows_promise_nothing():
     """9 of 9 rows are 90 % of 10; 8 are not."""
     assert exact(torch.arange(1.0, 10.0)).bound(0.9) == 9
@@ -125,14 +119,3 @@ def test_how_many_rows_are_below_is_known_up_to_one_bin():
 def test_a_set_is_never_empty():
     predictive = random_categorical(generator(0, "sets"), num_rows=50)
     assert promised_sets(predictive, 0.0).sum(1).eq(1).all()
-
-
-def test_an_interval_covers_by_the_score():
-    rng = generator(1, "own")
-    predictive = random_gaussian(rng, num_rows=400)
-    targets = random_targets(Gaussian, rng, num_rows=400)
-    inside = (targets - predictive.mean).abs() <= 1.2815515655446004 * predictive.var.sqrt()
-    assert (
-        inside.tolist()
-        == (Numbers().strangeness(predictive, targets) <= stats.norm.ppf(0.9)).tolist()
-    )

@@ -173,13 +173,11 @@ class TestSites:
         found = at_sites(PLAN, [sent(f"S{k}", 900, k, shift=1.2) for k in range(3)])
         assert "in age 65- the risks are too low" in found.group_words
 
-    def test_of_few_rows_nothing_is_sent(self):
-        assert evaluation_of(sent("S", 99)).groups is None
-        assert "groups" not in sent("S", 99).model_dump_json()
-
-    def test_a_site_of_a_plan_without_groups_sends_none(self):
+    def test_of_few_rows_or_without_groups_nothing_is_sent(self):
         bare = PLAN.model_copy(update={"measures": None})
         assert evaluation_of(sent("S", 500, plan=bare)).groups is None
+        assert evaluation_of(sent("S", 99)).groups is None
+        assert "groups" not in sent("S", 99).model_dump_json()
 
     @pytest.mark.parametrize(
         ("change", "why"),

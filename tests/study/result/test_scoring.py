@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.seeding import generator
@@ -30,11 +28,3 @@ def test_calibration_is_that_of_the_family():
     )
     assert isinstance(covered, IntervalCalibration)
     assert all(level.coverage.value == 1 for level in covered.levels)
-
-
-def test_a_share_has_an_interval_also_where_all_or_none_hit():
-    none, every = share(0, 20), share(20, 20)
-    assert (none.value, none.low) == (0, 0)
-    assert 0 < none.high < 0.3
-    assert (every.value, every.high) == (1, 1)
-    assert every.low == pytest.approx(1 - none.high)
