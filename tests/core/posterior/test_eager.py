@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from predbayes.posterior.eager import eager
+from predbayes.posterior.sghmc import eager
 from predbayes.seeding import generator
 
 KINDS = {

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from predbayes.posterior.effective import effective_samples
-from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.samples import WeightSamples, effective_samples
 from predbayes.seeding import generator
 
 

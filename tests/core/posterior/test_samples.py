@@ -110,12 +110,12 @@ class TestOnDisk:
 
     @pytest.fixture(autouse=True)
     def _all_large(self, monkeypatch):
-        monkeypatch.setattr("predbayes.posterior.scratch.IN_MEMORY_BYTES", 0)
+        monkeypatch.setattr("predbayes.posterior.samples.IN_MEMORY_BYTES", 0)
 
     def test_they_are_the_same_samples(self, samples, monkeypatch, tmp_path):
         ones = [WeightSamples.of(network(seed)) for seed in range(3)]
         assert_equal(WeightSamples.concat(ones), samples)
-        monkeypatch.setattr("predbayes.posterior.scratch.IN_MEMORY_BYTES", 10**9)
+        monkeypatch.setattr("predbayes.posterior.samples.IN_MEMORY_BYTES", 10**9)
         assert_equal(WeightSamples.concat(ones), samples)
         samples.save(tmp_path / "w.safetensors")
         assert_equal(WeightSamples.load(tmp_path / "w.safetensors"), samples)

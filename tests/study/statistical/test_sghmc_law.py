@@ -19,7 +19,7 @@ from torch import nn
 from predbayes.learning.likelihood import FixedNoise
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.posterior.cyclical import SamplerSettings
-from predbayes.posterior.effective import effective_samples
+from predbayes.posterior.samples import effective_samples
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.seeding import generator, isolated
 from tests.core.oracles import FALSE_ALARM, assert_variance, sghmc_law

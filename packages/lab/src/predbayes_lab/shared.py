@@ -16,8 +16,7 @@ from torch import Tensor
 
 from predbayes.learning.local import Predictor
 from predbayes.learning.training import Rows
-from predbayes.posterior.effective import effective_samples
-from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.samples import WeightSamples, effective_samples
 from predbayes.predictive.families import Predictive
 
 

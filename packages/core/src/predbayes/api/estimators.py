@@ -216,7 +216,9 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         checked: dict[str, tuple[Array, Array]] = {}
         for name, given in sites.items():
             with _at(f"site {name!r}"):
-                checked[str(name)] = self._checked(*_pair(given), first=not checked)
+                if not isinstance(given, tuple | list) or len(given) != 2:
+                    raise InputError("its rows are no pair (X, y)")
+                checked[str(name)] = self._checked(*given, first=not checked)
         with _at(_REFERENCE):
             x, y, unlabelled, evaluate = _reference_parts(reference)
             return _Rows(
@@ -252,7 +254,11 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         inputs = rows.reference_inputs()
         if inputs.ndim != 2:
             return Scaling()
-        return Scaling(tuple(inputs.mean(0).tolist()), tuple(_scales(inputs).tolist()))
+        std = inputs.std(0)
+        # Of a constant column nothing but rounding is left.
+        constant = std <= 1e-10 * np.abs(inputs).max(0, initial=0)
+        scales = np.where(constant, 1.0, std)
+        return Scaling(tuple(inputs.mean(0).tolist()), tuple(scales.tolist()))
 
     def _learner(self, num_inputs: int, likelihood: Likelihood) -> Learner:
         model, known = self.model, self._known()
@@ -343,7 +349,12 @@ class FederatedClassifier(_base.ClassifierMixin, _Federated):  # type: ignore[mi
         if len(self.classes_) < 2:
             raise InputError(f"all rows are of one class, {labels[0]!r}; a classifier needs two")
         softmax = Softmax(len(self.classes_))
-        return partial(_numbered, self.classes_), (softmax, softmax)
+        classes = self.classes_
+
+        def numbered(labels: Array) -> Tensor:
+            return torch.as_tensor(np.searchsorted(classes, labels))
+
+        return numbered, (softmax, softmax)
 
 
 class FederatedRegressor(_base.RegressorMixin, _Federated):  # type: ignore[misc, name-defined]
@@ -413,17 +424,6 @@ def _moments(rows: _Rows) -> tuple[float, float]:
     return float(known.mean()), float(known.std()) or 1.0
 
 
-def _numbered(classes: Array, labels: Array) -> Tensor:
-    return torch.as_tensor(np.searchsorted(classes, labels))
-
-
-def _scales(inputs: Array) -> Array:
-    std = inputs.std(0)
-    # Of a constant column nothing but rounding is left.
-    constant = std <= 1e-10 * np.abs(inputs).max(0, initial=0)
-    return np.where(constant, 1.0, std)
-
-
 def _build(role: str, model: Any, num_inputs: int, likelihood: Likelihood) -> Any:
     if model == "mlp":
         return Network.mlp(num_inputs, likelihood).build
@@ -470,17 +470,14 @@ def _compare_labels(rows: _Rows) -> None:
 
 
 def _refuse_mixed(labels: Mapping[str, Any]) -> None:
-    kinds = {place: _kinds(values) for place, values in labels.items()}
+    kinds = {}
+    for place, values in labels.items():
+        array = np.array(values, dtype=object) if isinstance(values, list) else np.asarray(values)
+        types = set(map(type, array.ravel())) if array.dtype == object else {array.dtype}
+        kinds[place] = {_KINDS.get(np.dtype(of).kind, "objects") for of in types}
     if len(set().union(*kinds.values())) > 1:
         told = ", ".join(f"{at} {' and '.join(sorted(of))}" for at, of in kinds.items())
         raise InputError(f"labels are of mixed types: {told}; write them alike everywhere")
-
-
-def _kinds(labels: Any) -> set[str]:
-    """Whether labels are numbers, strings, or both."""
-    array = np.array(labels, dtype=object) if isinstance(labels, list) else np.asarray(labels)
-    types = set(map(type, array.ravel())) if array.dtype == object else {array.dtype}
-    return {_KINDS.get(np.dtype(of).kind, "objects") for of in types}
 
 
 def _read(folder: Path, estimator: str) -> EstimatorRecord:
@@ -511,25 +508,16 @@ def _reference_parts(reference: Any) -> tuple[Any, Any, Any, Any]:
     return reference[0], reference[1], reference[2] if len(reference) == 3 else None, None
 
 
-def _pair(rows: Any) -> tuple[Any, Any]:
-    if not isinstance(rows, tuple | list) or len(rows) != 2:
-        raise InputError("its rows are no pair (X, y)")
-    return rows[0], rows[1]
-
-
 def _plain(values: Any) -> Any:
     """Tensors as arrays, the rest as it is; rows of unequal length are refused."""
-    if isinstance(values, list | tuple) and _ragged(values):
-        raise InputError(
-            "rows of unequal length; as sites give a dict name -> (X, y), as reference rows X or a "
-            "tuple (X, y)"
-        )
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-
-
-def _ragged(values: Any) -> bool:
-    try:
-        np.asarray(values)
-    except (ValueError, TypeError, RuntimeError):
-        return True
-    return False
+    if isinstance(values, Tensor):
+        return values.detach().cpu().numpy()
+    if isinstance(values, list | tuple):
+        try:
+            np.asarray(values)
+        except (ValueError, TypeError, RuntimeError):
+            raise InputError(
+                "rows of unequal length; as sites give a dict name -> (X, y), as reference rows X "
+                "or a tuple (X, y)"
+            ) from None
+    return values

@@ -159,16 +159,27 @@ def account_of(
     left_out: Mapping[str, str],
 ) -> Account:
     """Write down what is known of a run."""
-    pool = pool_of(state)
-    student = getattr(state, "distilled", None)
-    score, held_out = _score(pool, reference)
+    pool, student = pool_of(state), getattr(state, "distilled", None)
+    choice, tuned = getattr(pool, "choice", None), getattr(pool, "tuned", None)
+    score, held_out = None, False
+    if len(reference.targets) and hasattr(pool, "predictive"):
+        held_out = choice is not None and len(choice.losses) > 0
+        score = _number(
+            choice.losses.mean()
+            if choice is not None and held_out
+            else nll(pool.predictive[reference.labelled], reference.targets)
+        )
+    weights = {
+        name: list(weight) if isinstance(weight, tuple) else float(weight)
+        for name, weight in (tuned.weights if tuned else {}).items()
+    }
     return Account(
         method=name_of(method),
         sites=dict(num_rows),
         num_reference=len(reference.inputs),
         num_labels=len(reference.targets),
         pool=describe_pool(pool),
-        weights=_weights(pool),
+        weights=weights,
         beta=_number(getattr(pool, "beta", None)),
         nll=score,
         held_out=held_out,
@@ -180,32 +191,17 @@ def account_of(
     )
 
 
-def _score(pool: Any, reference: ReferenceRows) -> tuple[float | None, bool]:
-    """The pool's NLL on the labelled rows, cross-validated where a pool was chosen."""
-    if not len(reference.targets) or not hasattr(pool, "predictive"):
-        return None, False
-    choice = getattr(pool, "choice", None)
-    if choice is not None and len(choice.losses):
-        return _number(choice.losses.mean()), True
-    return _number(nll(pool.predictive[reference.labelled], reference.targets)), False
-
-
-def _weights(pool: Any) -> dict[str, float | list[float]]:
-    tuned = getattr(pool, "tuned", None)
-    if tuned is None:
-        return {}
-    return {
-        name: list(weight) if isinstance(weight, tuple) else float(weight)
-        for name, weight in tuned.weights.items()
-    }
-
-
 def _number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _lines(account: Account) -> list[tuple[str, str]]:
-    lines = [("method", account.method), ("sites", _sites(account.sites))]
+    """The lines of a summary, as pairs of a name and what it says."""
+    names = [f"{name} {rows:,}" for name, rows in list(account.sites.items())[:_SHOWN_SITES]]
+    others = len(account.sites) - len(names)
+    more = f" and {others:,} more" if others else ""
+    rows = f"{sum(account.sites.values()):,} rows: {', '.join(names)}{more}"
+    lines = [("method", account.method), ("sites", f"{len(account.sites):,} with {rows}")]
     if account.left_out:
         lines.append(("without", "; ".join(f"{n}: {why}" for n, why in account.left_out.items())))
     if account.pool:
@@ -215,15 +211,14 @@ def _lines(account: Account) -> list[tuple[str, str]]:
         lines.append(("weights", ", ".join(shown)))
     lines.append(("NLL", _rests_on(account)))
     if account.gap is not None:
-        lines.append(("student", _student(account)))
+        parts = [f"{abs(account.gap):.4f} nats from the pool"]  # rounding can bring it below 0
+        if account.nll_gap is not None:
+            size, side = f"{abs(account.nll_gap):.4f}", "above" if account.nll_gap > 0 else "below"
+            parts.append(f"NLL {f'{size} {side}' if float(size) else 'equal to'} the pool's")
+        if account.temperature is not None and account.temperature != 1:
+            parts.append(f"temperature {account.temperature:.3f}")
+        lines.append(("student", ", ".join(parts)))
     return lines
-
-
-def _sites(sites: Mapping[str, int]) -> str:
-    names = [f"{name} {rows:,}" for name, rows in list(sites.items())[:_SHOWN_SITES]]
-    others = len(sites) - len(names)
-    more = f" and {others:,} more" if others else ""
-    return f"{len(sites):,} with {sum(sites.values()):,} rows: {', '.join(names)}{more}"
 
 
 def _rests_on(account: Account) -> str:
@@ -237,19 +232,3 @@ def _rests_on(account: Account) -> str:
         else "which the coordinator has seen"
     )
     return f"{account.nll:.3f} on {account.num_labels:,} labelled reference rows, {how}"
-
-
-def _student(account: Account) -> str:
-    parts = [f"{abs(account.gap or 0):.4f} nats from the pool"]  # rounding can bring it below 0
-    if account.nll_gap is not None:
-        parts.append(f"NLL {_beside(account.nll_gap)} the pool's")
-    if account.temperature is not None and account.temperature != 1:
-        parts.append(f"temperature {account.temperature:.3f}")
-    return ", ".join(parts)
-
-
-def _beside(difference: float) -> str:
-    size = f"{abs(difference):.4f}"
-    if not float(size):
-        return "equal to"
-    return f"{size} {'above' if difference > 0 else 'below'}"

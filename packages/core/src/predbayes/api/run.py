@@ -63,7 +63,10 @@ def run(
     require_method(method)
     federation: Any = InProcess(sites) if isinstance(sites, Mapping | list | tuple) else sites
     require_federation(federation)
-    _require_rounds(method, num_rounds)
+    if num_rounds < 1:
+        raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
+    if num_rounds > 1 and isinstance(getattr(method, "method", method), Pooled):
+        raise TrainingError(f"a pool needs one round; leave out num_rounds={num_rounds}")
     reference = ReferenceRows.given(reference)
     warn_of_scale("targets of the reference rows", reference.targets)
     num_rows: dict[str, int] = {}
@@ -108,10 +111,3 @@ def _lifted(task: Task, upload: Upload) -> Any:
     except PredbayesError as error:
         named = upload.info.site in str(error)
         raise error if named else type(error)(f"site {upload.info.site!r}: {error}") from error
-
-
-def _require_rounds(method: object, num_rounds: int) -> None:
-    if num_rounds < 1:
-        raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
-    if num_rounds > 1 and isinstance(getattr(method, "method", method), Pooled):
-        raise TrainingError(f"a pool needs one round; leave out num_rounds={num_rounds}")

@@ -32,7 +32,7 @@ from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Likelihood, 
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.learning.nets import cnn, mlp
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import isolated
 
 Made = TypeVar("Made")
@@ -75,7 +75,11 @@ def save(result: Result[Any], folder: Path) -> None:
             "the result of pb.Distilled(method, student=network)"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_arrays(result.kept or _own(result)), folder / REFERENCE_FILE)
+    # As the network has it, before it is scaled.
+    kept: Any = result.kept or dataclasses.replace(result, scaling=Scaling()).predictive
+    fields = {f.name: getattr(kept, f.name) for f in dataclasses.fields(kept)}
+    arrays = {name: value.contiguous() for name, value in fields.items() if value is not None}
+    save_file(arrays, folder / REFERENCE_FILE)
     if model is not None:
         model.samples.save(folder / WEIGHTS_FILE)
     scaling = {
@@ -107,7 +111,10 @@ def load(
     """
     folder = Path(folder)
     record = _read(folder)
-    scaling = _made(Scaling, **{n: _tuple(value) for n, value in record.scaling.items()})
+    scaling = _made(
+        Scaling,
+        **{n: tuple(v) if isinstance(v, list) else v for n, v in record.scaling.items()},
+    )
     model = None
     if record.network is not None:
         model = NetworkPredictor(
@@ -117,7 +124,13 @@ def load(
             record.network.inverse_temperature,
         )
         model.samples.require_of(model.network.create(torch.Generator()))
-    return Result(None, record.account, model, scaling, _predictive(folder / REFERENCE_FILE))
+    path = folder / REFERENCE_FILE
+    try:
+        arrays = load_file(path)
+        predictive = (Categorical if "log_probs" in arrays else Gaussian)(**arrays)
+    except (OSError, SafetensorError, TypeError) as error:
+        raise DataError(f"{path} does not hold a predictive: {error}") from error
+    return Result(None, record.account, model, scaling, predictive)
 
 
 def _read(folder: Path) -> ResultRecord:
@@ -180,7 +193,13 @@ def _network(record: NetworkRecord, given: Any, *, trust: bool) -> Network:
             f"its network is code of its own; give pb.load(folder, build){known}: build() makes "
             "the torch module"
         )
-    return Network(_imported(record.build), likelihood)
+    module, _, name = record.build.partition(":")
+    try:
+        return Network(getattr(importlib.import_module(module), name), likelihood)
+    except (ImportError, AttributeError) as error:
+        raise DataError(
+            f"the result's network {record.build} cannot be imported: {error}"
+        ) from error
 
 
 def _made(build: Callable[..., Made], **options: Any) -> Made:
@@ -191,34 +210,3 @@ def _made(build: Callable[..., Made], **options: Any) -> Made:
         name = getattr(getattr(build, "func", build), "__name__", "")
         reason = str(error).partition("\n")[0]
         raise DataError(f"{RESULT_FILE} describes a {name} that cannot be: {reason}") from error
-
-
-def _imported(reference: str) -> Callable[[], nn.Module]:
-    module, _, name = reference.partition(":")
-    try:
-        build: Callable[[], nn.Module] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise DataError(f"the result's network {reference} cannot be imported: {error}") from error
-    return build
-
-
-def _own(result: Result[Any]) -> Predictive:
-    """The predictive as the network has it, before it is scaled."""
-    return dataclasses.replace(result, scaling=Scaling()).predictive
-
-
-def _arrays(predictive: Any) -> dict[str, Any]:
-    fields = {f.name: getattr(predictive, f.name) for f in dataclasses.fields(predictive)}
-    return {name: value.contiguous() for name, value in fields.items() if value is not None}
-
-
-def _predictive(path: Path) -> Predictive:
-    try:
-        arrays = load_file(path)
-        return (Categorical if "log_probs" in arrays else Gaussian)(**arrays)
-    except (OSError, SafetensorError, TypeError) as error:
-        raise DataError(f"{path} does not hold a predictive: {error}") from error
-
-
-def _tuple(value: float | list[float]) -> float | tuple[float, ...]:
-    return tuple(value) if isinstance(value, list) else value

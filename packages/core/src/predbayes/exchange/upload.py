@@ -50,8 +50,7 @@ from predbayes.exchange.header import (
     to_metadata,
 )
 from predbayes.files import read_at_most
-from predbayes.posterior.samples import WeightSamples
-from predbayes.posterior.scratch import let_go
+from predbayes.posterior.samples import WeightSamples, let_go
 from predbayes.predictive.families import (
     LOG_PROB_CEILING,
     LOG_PROB_FLOOR,

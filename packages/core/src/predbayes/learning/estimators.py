@@ -130,7 +130,9 @@ class SklearnClassifier(Learner):
         for number, own in enumerate(split(rng, self.size), 1):
             drawn = _drawn_rows(labels, own, groups)
             members.append(_fitted(self.estimator, table[drawn], labels[drawn], rng=own))
-            left_out.append(_left_out(drawn, len(labels), groups))
+            # Rows that were not drawn, and none of whose group was.
+            units = numbered(len(labels), groups).numpy()
+            left_out.append(np.flatnonzero(~np.isin(units, units[drawn])))
             tell(Event("member", epoch=number, num_epochs=self.size))
         fitted = self._of(tuple(members), classes, len(labels))
         # Of few patients a draw may leave nobody out.
@@ -294,11 +296,13 @@ def _members(
     """One plain fit, or ``size`` fits by the bootstrap that the estimator can take."""
     if size == 1:
         return (_fitted(estimator, table, targets, rng=rng),)
-    weighted = _weight_name(estimator)
+    prefix, last = _last_step(estimator)
+    validation = require("sklearn.utils.validation", "core[sklearn]")
+    is_weighted = validation.has_fit_parameter(last, "sample_weight")
     members = []
     for number, own in enumerate(split(rng, size), 1):
-        if weighted is not None:
-            weights = {weighted: _dirichlet_weights(len(targets), own, groups)}
+        if is_weighted:
+            weights = {f"{prefix}sample_weight": _dirichlet_weights(len(targets), own, groups)}
             members.append(_fitted(estimator, table, targets, weights, rng=own))
         else:
             drawn = _drawn_rows(targets, own, groups)
@@ -333,7 +337,10 @@ def _fit(model: Any, table: Array, targets: Array, arguments: dict[str, Array]) 
 
     Some hold out rows of every class to stop early, as histogram boosting does above 10,000 rows.
     """
-    alone = _only_rows(targets)
+    alone = np.empty(0, dtype=np.intp)  # rows that are the only one of their class
+    if np.issubdtype(targets.dtype, np.integer):  # numbers are no classes
+        _, first, counts = np.unique(targets, return_index=True, return_counts=True)
+        alone = first[counts == 1]
     try:
         return model.fit(table, targets, **arguments)
     except ValueError:
@@ -343,15 +350,6 @@ def _fit(model: Any, table: Array, targets: Array, arguments: dict[str, Array]) 
     share = np.where(np.isin(rows, alone), 0.5, 1.0)
     halves = {name: share * weights[rows] for name, weights in arguments.items()}
     return model.fit(table[rows], targets[rows], **halves)
-
-
-def _only_rows(targets: Array) -> Array:
-    """Rows that are the only one of their class; numbers are no classes."""
-    if not np.issubdtype(targets.dtype, np.integer):
-        return np.empty(0, dtype=np.intp)
-    _, first, counts = np.unique(targets, return_index=True, return_counts=True)
-    only: Array = first[counts == 1]
-    return only
 
 
 def _dirichlet_weights(num_rows: int, rng: torch.Generator, groups: Tensor | None) -> Array:
@@ -395,13 +393,6 @@ def _drawn_groups(num_rows: int, rng: torch.Generator, groups: Tensor | None) ->
     return np.concatenate([rows_of[one] for one in own])
 
 
-def _left_out(drawn: Array, num_rows: int, groups: Tensor | None) -> Array:
-    """Rows that were not drawn, and none of whose group was."""
-    units = numbered(num_rows, groups).numpy()
-    rows: Array = np.flatnonzero(~np.isin(units, units[drawn]))
-    return rows
-
-
 def _held_out_residuals(
     estimator: Any,
     table: Array,
@@ -429,14 +420,6 @@ def _last_step(estimator: Any) -> tuple[str, Any]:
     name, step = estimator.steps[-1]
     prefix, last = _last_step(step)
     return f"{name}__{prefix}", last
-
-
-def _weight_name(estimator: Any) -> str | None:
-    """The name under which `fit` takes the rows' weights, or None."""
-    prefix, last = _last_step(estimator)
-    validation = require("sklearn.utils.validation", "core[sklearn]")
-    takes = validation.has_fit_parameter(last, "sample_weight")
-    return f"{prefix}sample_weight" if takes else None
 
 
 def _counterpart(estimator: Any) -> Any:

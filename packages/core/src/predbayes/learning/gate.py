@@ -212,18 +212,14 @@ class _Half:
     def own(self) -> Tensor:
         return self.inputs[self.own_rows]
 
-    @property
-    def _groups(self) -> Tensor | None:
-        """Those of contrast rows, each its own, and of own rows."""
-        if self.groups is None:
-            return None
-        alone = torch.arange(len(self.contrast_rows)) + 1 + self.groups.max()
-        return torch.cat([alone, self.groups[self.own_rows]])
-
     def fit(self, gate_learner: GateLearner, *, rng: torch.Generator) -> _Judge:
         contrast, own = self.contrast, self.own
         kinds = torch.cat([torch.zeros(len(contrast)).long(), self.kinds[self.own_rows]])
-        together = kept_together(gate_learner.learner, self._groups, torch.arange(len(kinds)))
+        groups = self.groups
+        if groups is not None:  # each contrast row is its own
+            alone = torch.arange(len(self.contrast_rows)) + 1 + groups.max()
+            groups = torch.cat([alone, groups[self.own_rows]])
+        together = kept_together(gate_learner.learner, groups, torch.arange(len(kinds)))
         rows = torch.cat([contrast, own]), kinds
         model = fit_with_retries(gate_learner.learner, rows, rng=rng, **together)
         return _Judge(model, math.log(len(own) / len(contrast)), gate_learner.by_class)
@@ -239,13 +235,12 @@ class _Judge:
 
     def log_ratio(self, inputs: Tensor) -> Tensor:
         predictive = self.model.predict(inputs)
-        if not isinstance(predictive, Categorical) or not self._suits(predictive):
+        if not isinstance(predictive, Categorical) or not (
+            self.by_class or predictive.log_probs.shape[1] == 2
+        ):
             raise TrainingError("a gate's learner must predict two classes: contrast and own rows")
         log_probs = predictive.bounded(LOG_PROB_FLOOR).log_probs.double()
         return log_probs[:, 1:].logsumexp(1) - log_probs[:, 0] - self.log_odds
-
-    def _suits(self, predictive: Categorical) -> bool:
-        return self.by_class or predictive.log_probs.shape[1] == 2
 
     def judge(self, half: _Half) -> tuple[Tensor, Tensor]:
         return self.log_ratio(half.contrast), self.log_ratio(half.own)

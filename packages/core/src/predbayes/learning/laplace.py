@@ -174,21 +174,19 @@ def _pass_over(
             for inputs, targets in batches.epoch(rng):
                 seen.clear()
                 outputs = module(inputs)
-                features, made = _seen_once(seen, outputs)
+                if len(seen) != 1 or not torch.equal(
+                    seen[0][1], outputs[..., : seen[0][1].shape[-1]]
+                ):
+                    raise TrainingError(
+                        "last-layer Laplace needs a network that ends with nn.Linear; its outputs "
+                        "are not those of its last one"
+                    )
+                features, made = seen[0]
                 log_likelihood -= len(targets) * float(network.likelihood.loss(outputs, targets))
                 total += _information(features, _fisher(network, outputs, made), layer)
     finally:
         hook.remove()
     return total, log_likelihood
-
-
-def _seen_once(seen: list[tuple[Tensor, Tensor]], outputs: Tensor) -> tuple[Tensor, Tensor]:
-    if len(seen) != 1 or not torch.equal(seen[0][1], outputs[..., : seen[0][1].shape[-1]]):
-        raise TrainingError(
-            "last-layer Laplace needs a network that ends with nn.Linear; its outputs are not "
-            "those of its last one"
-        )
-    return seen[0]
 
 
 def _fisher(network: Network, outputs: Tensor, made: Tensor) -> Tensor:

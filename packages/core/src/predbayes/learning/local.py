@@ -38,9 +38,8 @@ from predbayes.posterior.cyclical import (
     require_norm,
     warmed_up,
 )
-from predbayes.posterior.eager import eager
 from predbayes.posterior.samples import SampleStack, WeightSamples
-from predbayes.posterior.sghmc import SGHMC
+from predbayes.posterior.sghmc import SGHMC, eager
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.seeding import isolated, split
 

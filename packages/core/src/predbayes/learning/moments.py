@@ -196,7 +196,10 @@ class Moments:
             require_classes(targets, num_classes)
             found = torch.nn.functional.one_hot(targets, num_classes).double() * 2**_BITS
         else:
-            _require_bounded(targets)
+            if len(targets) and not bool(targets.abs().max() <= MOST_TARGET):
+                raise TrainingError(
+                    f"targets of moments must be within {MOST_TARGET:g}; standardise them first"
+                )
             found = targets_on_grid(targets)[:, None]
         size = features.width + found.shape[1]
         sums = torch.zeros(len(features.scales), size, size, dtype=torch.int64)
@@ -242,29 +245,34 @@ class Moments:
 
     def _require_possible(self) -> None:
         """Refuse sums that no rows have."""
-        self._require_rows()
-        self._require_bounded()
-        self._require_one_truth()
-        if self.num_classes is not None:
-            self._require_classes()
-        least, greatest = torch.linalg.eigvalsh(self._unit_sums())[:, [0, -1]].unbind(1)
-        if bool((least < -1e-9 * greatest).any()):
-            raise UploadError("moments are no sums of squares: some direction has less than none")
-
-    def _require_rows(self) -> None:
-        counts, unit = self.sums[:, 0, 0], 2 ** (2 * _BITS)
-        rows = int(counts[0]) // unit
-        if not 1 <= rows <= _MOST_ROWS or bool((counts != rows * unit).any()):
+        features, width, unit = self.features, self.features.width, 2 ** (2 * _BITS)
+        rows = self.sums[:, 0, 0]
+        if not 1 <= self.num_rows <= _MOST_ROWS or bool((rows != self.num_rows * unit).any()):
             raise UploadError("moments are of no rows, too many, or other numbers of rows by scale")
-
-    def _require_bounded(self) -> None:
-        """No square is above that of the greatest feature in every row, nor a product of two."""
+        # No square is above that of the greatest feature in every row, nor a product of two.
         squares = self.sums.diagonal(dim1=1, dim2=2)
         if bool((squares < 0).any()) or bool((squares > self.num_rows * self._most).any()):
             raise UploadError("moments have squares that no row can have")
         bound = (squares.double()[:, :, None] * squares.double()[:, None, :]).sqrt()
         if bool((self.sums.double().abs() > bound * (1 + 1e-9)).any()):
             raise UploadError("moments have products larger than their squares allow")
+        # Inputs and targets are the same at every scale, and so are the sums of their products.
+        kept = [*range(1 + features.num_inputs), *range(width, self.size)]
+        shared = self.sums[:, kept][:, :, kept]
+        if bool((shared != shared[0]).any()):
+            raise UploadError("moments of one scale are of other rows than those of another")
+        if self.num_classes is not None:
+            # Each row has one class: squares are counts, and no product of two classes is there.
+            classes, counts = self.sums[0, width:, width:], self.sums[0, 0, width:]
+            whole = not bool((counts % unit).any()) and int(counts.sum()) == self.num_rows * unit
+            if not whole or not torch.equal(classes, counts.diag()):
+                raise UploadError("moments do not count each row once by its class")
+        # Every feature and target of about unit size.
+        roots = self._most.double().sqrt()
+        eigenvalues = torch.linalg.eigvalsh(self.sums.double() / (roots[:, None] * roots))
+        least, greatest = eigenvalues[:, [0, -1]].unbind(1)
+        if bool((least < -1e-9 * greatest).any()):
+            raise UploadError("moments are no sums of squares: some direction has less than none")
 
     @property
     def _most(self) -> Tensor:
@@ -276,29 +284,6 @@ class Moments:
         parts = [torch.full((n,), int(m**2)) for n, m in zip(counts, bounds, strict=True)]
         most: Tensor = torch.cat(parts) * 2 ** (2 * _BITS)
         return most
-
-    def _require_one_truth(self) -> None:
-        """Inputs and targets are the same at every scale, and so are the sums of their products."""
-        features, width = self.features, self.features.width
-        kept = [*range(1 + features.num_inputs), *range(width, self.size)]
-        shared = self.sums[:, kept][:, :, kept]
-        if bool((shared != shared[0]).any()):
-            raise UploadError("moments of one scale are of other rows than those of another")
-
-    def _require_classes(self) -> None:
-        """Each row has one class: squares are counts, and no product of two classes is there."""
-        width, unit = self.features.width, 2 ** (2 * _BITS)
-        classes = self.sums[0, width:, width:]
-        counts = self.sums[0, 0, width:]
-        whole = not bool((counts % unit).any()) and int(counts.sum()) == self.num_rows * unit
-        if not whole or not torch.equal(classes, counts.diag()):
-            raise UploadError("moments do not count each row once by its class")
-
-    def _unit_sums(self) -> Tensor:
-        """Sums with every feature and target of about unit size."""
-        roots = self._most.double().sqrt()
-        scaled: Tensor = self.sums.double() / (roots[:, None] * roots)
-        return scaled
 
     @property
     def class_rows(self) -> tuple[int, ...] | None:
@@ -321,13 +306,6 @@ class Moments:
         """Return the model of the scale with the most evidence."""
         heads = [_fit(self, index) for index in range(len(self.features.scales))]
         return max(heads, key=lambda head: head.evidence)
-
-
-def _require_bounded(targets: Tensor) -> None:
-    if len(targets) and not bool(targets.abs().max() <= MOST_TARGET):
-        raise TrainingError(
-            f"targets of moments must be within {MOST_TARGET:g}; standardise them first"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,23 +336,15 @@ class MomentsHead:
     def predict(self, inputs: Tensor) -> Predictive:
         """Return predictives of a batch of inputs."""
         starts = range(0, max(1, len(inputs)), _CHUNK)
-        parts = [self._outputs(inputs[start : start + _CHUNK]) for start in starts]
+        chunks = (self.features(inputs[start : start + _CHUNK], self.scale) for start in starts)
+        parts = [linear_outputs(phi, self.centre, self.weights, self.spread) for phi in chunks]
         outputs, ratios = (torch.cat(part) for part in zip(*parts, strict=True))
         if self.precision is None:
             epistemic = self.noise_var * ratios
             return Gaussian(
                 outputs[:, 0].float(), (self.noise_var + epistemic).float(), epistemic.float()
             )
-        return Categorical(self._log_probs(outputs, ratios).float())
-
-    def _outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return E f(x), (B, K), and Var f(x) / noise, (B,)."""
-        phi = self.features(inputs, self.scale)
-        return linear_outputs(phi, self.centre, self.weights, self.spread)
-
-    def _log_probs(self, outputs: Tensor, ratios: Tensor) -> Tensor:
-        assert self.precision is not None
-        return class_log_probs(outputs, ratios, self.centre, self.precision)
+        return Categorical(class_log_probs(outputs, ratios, self.centre, self.precision).float())
 
 
 def linear_outputs(
@@ -391,11 +361,8 @@ def class_log_probs(outputs: Tensor, ratios: Tensor, centre: Tensor, precision: 
     there = centre > 0
     softening = 2 * (1 + ratios[:, None]) * (there.sum() - 1).clamp_min(1).double().sqrt()
     scores = torch.where(there, -distances / softening, -math.inf)
-    return _with_absent(scores.log_softmax(1), there)
-
-
-def _with_absent(log_probs: Tensor, there: Tensor) -> Tensor:
-    """Give each class that no site has a thousandth or less: it is never quite impossible."""
+    log_probs = scores.log_softmax(1)
+    # Each class that no site has gets a thousandth or less: it is never quite impossible.
     num_absent = (~there).sum().double()
     absent = (0.5 / num_absent.clamp_min(1)).clamp_max(1e-3)
     shares = torch.where(there, (1 - absent * num_absent).float(), absent.float()).log()

@@ -10,7 +10,7 @@ of the cycle. Steps are batches: the counter goes through the whole schedule exa
 
 While noise is on the step goes to 0, so the samples of a cycle are nearly one: what the presets
 give is a *snapshot ensemble* of about as many networks as cycles, not draws of a posterior
-(`predbayes.posterior.effective` counts them). ``step_floor`` keeps the step from vanishing:
+(`predbayes.posterior.samples` counts them). ``step_floor`` keeps the step from vanishing:
 
     h(r) = max(h(r), floor * h_0)    where noise is on
 

@@ -5,10 +5,16 @@ estimate is M = 1. Nothing is pickled: a file from a stranger holds numbers and 
 
 What is the same in all samples by construction, as the weights of a frozen backbone, is held once,
 with a stride of 0 along the first axis, and stored and sent once, as (1, *S).
+
+Many large samples are in a file without a name, mapped into memory (`predbayes.spill`). With
+`let_go` the system keeps no more of it in memory than is being read.
 """
 
 from __future__ import annotations
 
+import math
+import mmap
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +24,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from predbayes.errors import UploadError
-from predbayes.posterior.scratch import let_go, room
+from predbayes import system
+from predbayes.errors import TrainingError, UploadError
+from predbayes.spill import mapped
 
+IN_MEMORY_BYTES = 100_000_000
+"""Tensors that are larger together go into a file."""
+
+_ALIGNED = 64  # bytes, so that every tensor begins where its kernels like it
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 _PARAMETER, _BUFFER = "parameter/", "buffer/"
 _MOST_SHARING = 1_000  # samples
 
@@ -214,3 +226,66 @@ def _unflat(vectors: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _with_prefix(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: v for name, v in arrays.items() if name.startswith(prefix)}
+
+
+def room(like: Mapping[str, Tensor], num: int) -> dict[str, Tensor]:
+    """Return room for ``num`` tensors of each type and shape, (num, ...), with any content."""
+    sizes = {name: num * value.nbytes for name, value in like.items()}
+    if sum(sizes.values()) <= IN_MEMORY_BYTES:
+        return {n: torch.empty(num, *v.shape, dtype=v.dtype) for n, v in like.items()}
+    padded = {name: -(-size // _ALIGNED) * _ALIGNED for name, size in sizes.items()}
+    file, found, offset = mapped(sum(padded.values()), "weight samples", TrainingError), {}, 0
+    _maps.add(file)
+    for name, value in like.items():
+        shape = (num, *value.shape)
+        if math.prod(shape):
+            flat = torch.frombuffer(file, dtype=value.dtype, offset=offset, count=math.prod(shape))
+            found[name] = flat.view(shape)
+        else:
+            found[name] = torch.empty(shape, dtype=value.dtype)
+        offset += padded[name]
+    return found
+
+
+def let_go() -> None:
+    """Let the system have the memory of mapped files; what is read again comes from the file."""
+    for file in list(_maps) if len(_maps) else ():  # of which there is mostly none
+        system.let_go(file)
+
+
+def effective_samples(samples: WeightSamples, per_cycle: int) -> float:
+    """Return the effective number of samples, of which ``per_cycle`` in a row are of one cycle.
+
+    C cycles of m samples each, w_cj. With the mean squares of a one-way analysis of variance, over
+    all parameters at once,
+
+        between = m sum_c |w_c - w|^2 / (C - 1),     within = sum_cj |w_cj - w_c|^2 / (C (m - 1))
+        r = (between - within) / (between + (m - 1) within)
+        effective = C m / (1 + (m - 1) r)
+
+    r is the correlation of samples of one cycle, and the last line Kish's design effect: the
+    variance of the samples' mean is that of so many independent ones. Samples that do not move
+    within a cycle are worth C, independent ones C m. One cycle does not tell: another one might end
+    elsewhere.
+
+    A first cycle of which not all samples were kept is left out; NaN if there is only one.
+
+    Examples:
+        >>> twice = torch.tensor([[0.0, 1.0], [0.0, 1.0], [3.0, 5.0], [3.0, 5.0]])
+        >>> effective_samples(WeightSamples({"w": twice}, {}), per_cycle=2)
+        2.0
+    """
+    num_cycles = len(samples) // per_cycle
+    if num_cycles < 2:
+        return math.nan
+    if per_cycle == 1:
+        return float(num_cycles)
+    vectors = samples.vectors()[0][-num_cycles * per_cycle :].view(num_cycles, per_cycle, -1)
+    means = vectors.mean(1)
+    between = per_cycle * float((means - means.mean(0)).square().sum()) / (num_cycles - 1)
+    scatter = float((vectors - means.unsqueeze(1)).square().sum())
+    within = scatter / (num_cycles * (per_cycle - 1))
+    total = between + (per_cycle - 1) * within
+    # Below 0 by chance alone; samples that never move are one.
+    correlation = max(0.0, (between - within) / total) if total else 1.0
+    return num_cycles * per_cycle / (1 + (per_cycle - 1) * correlation)

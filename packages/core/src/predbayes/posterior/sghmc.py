@@ -17,16 +17,37 @@ noise of variance 2 a T / (h N), so torch's fused SGD kernel does the step in on
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from predbayes.errors import TrainingError
-from predbayes.posterior.eager import EagerOptimizer
 from predbayes.seeding import generator_on
+
+
+class EagerOptimizer(Optimizer):
+    """An optimiser whose parameter groups and gradients are handled without the compiler.
+
+    Torch wraps methods of every optimiser so that `torch.compile` leaves them alone. The first call
+    of a wrapper imports the whole compiler: 844 modules and about two seconds of CPU time in each
+    process that trains. Nothing here is compiled, so the unwrapped methods do the same arithmetic.
+    """
+
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+
+
+@cache
+def eager(kind: type[Optimizer]) -> Callable[..., Optimizer]:
+    """Return a class that does what an optimiser of torch does, without the compiler."""
+    step: Callable[..., Any] = inspect.unwrap(kind.step)
+    return type(kind.__name__, (EagerOptimizer, kind), {"step": torch.no_grad()(step)})
 
 
 class SGHMC(EagerOptimizer):

@@ -195,8 +195,11 @@ class PoolSpec:
 
         With profiles if they are asked for; by default that of beta alone.
         """
-        rows = self._tuned_rows(total)
-        if len(rows) < len(targets):
+        num = self.num_tuned(len(total), _coordinates(total))
+        if num < len(targets):
+            # Rows at random, always the same for as many rows.
+            order = torch.randperm(len(total), generator=generator(len(total), "tuned rows"))
+            rows = order[:num].sort().values
             total, targets = total[rows], targets[rows]
         if self.interpolates:
             wanted = profiles is not False
@@ -216,12 +219,6 @@ class PoolSpec:
         """How many of the labelled rows its weights are tuned on."""
         per_row = num_coordinates * max(1, self.num_weights(num_coordinates))
         return min(num_rows, max(MIN_LABELS, _MAX_ELEMENTS // per_row))
-
-    def _tuned_rows(self, total: PredictiveSum[Any]) -> Tensor:
-        """Rows at random, always the same for as many rows."""
-        num = self.num_tuned(len(total), _coordinates(total))
-        order = torch.randperm(len(total), generator=generator(len(total), "tuned rows"))
-        return order[:num].sort().values
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,7 +510,9 @@ def select(
     """
     if why := why_untunable(targets, min_labels):
         return _untuned(total, targets, why, total if everywhere is None else everywhere)
-    specs, left_out = _tried(specs, _coordinates(total))
+    coordinates = _coordinates(total)
+    left_out = tuple(s.name for s in specs if s.num_weights(coordinates) > _MAX_WEIGHTS)
+    specs = [spec for spec in specs if spec.num_weights(coordinates) <= _MAX_WEIGHTS]
     parts = folds(len(targets), num_folds, rng=rng)
     held_out = [_held_out(spec, total, targets, parts) for spec in specs]
     losses = [_losses(total, natural, targets) for natural in held_out]
@@ -528,12 +527,18 @@ def select(
     ]
     top = _least_complexity(scores)
     admitted = [score.complexity <= top for score in scores]
-    favoured = _favoured(specs, total if everywhere is None else everywhere)
+    favoured = None
+    judged = total if everywhere is None else everywhere
+    # Its share was chosen for classes.
+    if total.family is Categorical and GATED_MIXTURE in specs and not distrusted_gates(judged):
+        favoured = specs.index(GATED_MIXTURE)
     shares = _shares(losses, admitted, rng, favoured)
     scores = [replace(score, share=share) for score, share in zip(scores, shares, strict=True)]
     leading = max(range(len(specs)), key=lambda index: shares[index])
     tuned = _averaged(total, targets, specs, shares)
-    averaged = _losses(total, _averaged_natural(held_out, shares), targets)
+    # An improper candidate has no share.
+    parts_of = [s * n for n, s in zip(held_out, shares, strict=True) if s > 0 and n is not None]
+    averaged = _losses(total, torch.stack(parts_of).sum(0), targets)
     reason = "; ".join([_reason(top, scores, best), *_limits(scores, left_out, len(targets))])
     return Choice(specs[leading], tuned, tuple(scores), reason, left_out, averaged)
 
@@ -550,15 +555,6 @@ def _untuned(
     own = -total.pool(weights).log_prob(targets).double() if len(targets) else torch.empty(0)
     tuned = TunedPool(weights, float(own.mean()), len(targets), {})
     return Choice(spec, tuned, (), reason, losses=own, distrusted=distrusted)
-
-
-def _favoured(specs: Sequence[PoolSpec], everywhere: PredictiveSum[Any]) -> int | None:
-    """Which candidate is the gated mixture of classes, if its gates can be trusted."""
-    if everywhere.family is not Categorical or GATED_MIXTURE not in specs:
-        return None  # its share was chosen for classes
-    if distrusted_gates(everywhere):
-        return None
-    return specs.index(GATED_MIXTURE)
 
 
 def _shares(
@@ -621,16 +617,6 @@ def _averaged(
         for name, weight in sums.items()
     }
     return TunedPool(weights, nll(total.pool(weights), targets), len(targets), {})
-
-
-def _averaged_natural(held_out: Sequence[Tensor | None], shares: Sequence[float]) -> Tensor:
-    """Natural coordinates of the average pool; an improper candidate has no share."""
-    parts = [
-        share * natural
-        for natural, share in zip(held_out, shares, strict=True)
-        if share > 0 and natural is not None
-    ]
-    return torch.stack(parts).sum(0)
 
 
 def _held_out(
@@ -703,14 +689,6 @@ def _reason(top: Complexity, scores: Sequence[CandidateScore], best: int) -> str
         f"{text}, within one standard error ({lead.standard_error:.4f}) of {scores[best].name!r} "
         f"({scores[best].nll:.4f}), which overfits sooner"
     )
-
-
-def _tried(
-    specs: Sequence[PoolSpec], num_coordinates: int
-) -> tuple[list[PoolSpec], tuple[str, ...]]:
-    """Candidates that can be tuned, and the names of the others."""
-    tried = [spec for spec in specs if spec.num_weights(num_coordinates) <= _MAX_WEIGHTS]
-    return tried, tuple(spec.name for spec in specs if spec not in tried)
 
 
 def _limits(
