@@ -35,9 +35,8 @@ from predbayes_study.site.rows import SiteRows, split_rows
 from predbayes_study.site.training import Holdout
 from predbayes_study.tables.coding import code_table
 from predbayes_study.tasks import task_for
-from predbayes_study.tasks.classes import Intercept, fit_intercept
-from predbayes_study.tasks.numbers import PRIOR_ROWS, ShiftScale, fit_shift_scale
-from predbayes_study.tasks.task import PRIOR_STD
+from predbayes_study.tasks.classes import Intercept
+from predbayes_study.tasks.numbers import ShiftScale
 from tests.study.world import frozen
 
 PLAN = """
@@ -102,98 +101,6 @@ def make_own(model, rows, predictive=None, site="Basel"):
 
 def interval(value, half):
     return Estimate(value=value, low=value - half, high=value + half)
-
-
-class TestIntercept:
-    def penalised(self, predictive, targets, shifts):
-        adjusted = Intercept(shifts=tuple(shifts)).apply(predictive)
-        prior = sum(shift**2 for shift in shifts) / (2 * PRIOR_STD**2)
-        return float(-adjusted.log_prob(targets).sum()) + prior
-
-    def random(self, num_classes=3, num_rows=30):
-        rng = generator(2, "intercept")
-        logits = 2 * torch.randn(num_rows, num_classes, generator=rng, dtype=torch.float64)
-        targets = torch.randint(num_classes, (num_rows,), generator=rng)
-        return Categorical(logits.log_softmax(-1)), targets
-
-    def test_of_even_probabilities_it_is_the_centred_log_frequencies(self):
-        even = Categorical(torch.full((60, 3), 1 / 3, dtype=torch.float64).log())
-        counts = torch.tensor([30, 20, 10])
-        targets = torch.arange(3).repeat_interleave(counts)
-        expected = counts.double().log()
-        expected = (expected - expected.mean()).tolist()
-        assert fit_intercept(even, targets, prior_std=1e8).shifts == pytest.approx(expected)
-
-    def test_it_is_where_the_penalised_loss_is_least(self):
-        predictive, targets = self.random()
-        best = fit_intercept(predictive, targets).shifts
-        least = self.penalised(predictive, targets, best)
-        for direction in np.eye(3):
-            for size in (-0.01, 0.01):
-                moved = [b + size * d for b, d in zip(best, direction, strict=True)]
-                assert self.penalised(predictive, targets, moved) > least
-
-    def test_more_rows_outweigh_the_prior_and_few_do_not(self):
-        even = Categorical(torch.full((1000, 2), 0.5, dtype=torch.float64).log())
-        gaps = []
-        for num_rows in (4, 40, 1000):
-            targets = (torch.arange(num_rows) % 4 > 0).long()  # three of four
-            no, yes = fit_intercept(even[:num_rows], targets).shifts
-            gaps.append(yes - no)
-        assert gaps == sorted(gaps)
-        assert gaps[0] < 0.8 * math.log(3)
-        assert gaps[-1] == pytest.approx(math.log(3), rel=0.01)
-
-    def test_a_site_with_one_class_gets_finite_shifts(self):
-        even = Categorical(torch.full((500, 3), 1 / 3).log())
-        shifts = fit_intercept(even, torch.zeros(500, dtype=torch.long)).shifts
-        assert shifts[0] > 2
-        assert shifts[1] == pytest.approx(shifts[2])
-        assert max(map(abs, shifts)) < 10
-
-    def test_where_predictions_are_saturated_and_wrong_it_still_finds_the_least(self):
-        logits = torch.tensor([[60.0, 0.0]] * 20 + [[0.0, 60.0]] * 10, dtype=torch.float64)
-        predictive = Categorical(logits.log_softmax(-1))
-        targets = torch.cat([torch.ones(20), torch.zeros(10)]).long()
-        best = fit_intercept(predictive, targets).shifts
-        least = self.penalised(predictive, targets, best)
-        for gap in np.linspace(-80, 80, 161):
-            assert self.penalised(predictive, targets, (-gap / 2, gap / 2)) >= least - 1e-6
-
-
-class TestShiftScale:
-    def penalised(self, predictive, targets, shift, factor):
-        adjusted = ShiftScale(shift=shift, var_factor=factor).apply(predictive)
-        prior = 0.5 * shift**2 / factor + 0.5 * PRIOR_ROWS * (1 / factor + math.log(factor))
-        return float(-adjusted.log_prob(targets).sum()) + prior
-
-    def random(self, num_rows=40):
-        rng = generator(3, "shift")
-        mean, noise = torch.randn(2, num_rows, generator=rng, dtype=torch.float64)
-        var = 0.2 + torch.rand(num_rows, generator=rng, dtype=torch.float64)
-        return Gaussian(mean, var), mean + 0.5 + 1.5 * noise
-
-    def test_the_shift_is_the_mean_residual_shrunk(self):
-        predictive = Gaussian(torch.zeros(20), torch.full((20,), 0.25))
-        targets = torch.linspace(0, 2, 20)
-        found = fit_shift_scale(predictive, targets)
-        assert found.shift == pytest.approx(1.0 * 20 / (20 + 0.25), rel=1e-6)
-
-    def test_the_factor_is_the_mean_squared_residual_shrunk_to_one(self):
-        predictive = Gaussian(torch.zeros(20), torch.full((20,), 0.5))
-        targets = torch.tensor([1.0, -1.0] * 10)
-        found = fit_shift_scale(predictive, targets)
-        assert found.shift == pytest.approx(0.0, abs=1e-9)
-        assert found.var_factor == pytest.approx((20 * 2 + PRIOR_ROWS) / (20 + PRIOR_ROWS))
-
-    def test_it_is_where_the_penalised_loss_is_least(self):
-        predictive, targets = self.random()
-        best = fit_shift_scale(predictive, targets)
-        least = self.penalised(predictive, targets, best.shift, best.var_factor)
-        for shift, factor in ((0.01, 1.0), (-0.01, 1.0), (0.0, 1.02), (0.0, 0.98)):
-            moved = best.shift + shift, best.var_factor * factor
-            assert self.penalised(predictive, targets, *moved) > least
-        assert least < self.penalised(predictive, targets, 0.0, 1.0)
 
 
 class TestCrossFitting:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression  # noqa: TID253
 
-from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.site import simple as module
@@ -16,7 +16,6 @@ from predbayes_study.site.adopt import adopt, cross_adjusted
 from predbayes_study.site.rows import SiteRows, split_rows
 from predbayes_study.site.simple import (
     BASE_RATE,
-    BaseRate,
     SimpleModels,
     beats,
     simple_learners,
@@ -134,15 +133,6 @@ class TestBeats:
 
 
 class TestModels:
-    def test_base_rate_of_classes_and_of_numbers(self):
-        x = torch.randn(8, 2, generator=generator(0))
-        said = BaseRate(CLASSES).fit((x, torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])), rng=generator(0))
-        torch.testing.assert_close(said.predict(x[:2]).moments()[1], torch.tensor([6, 4]) / 10)
-        numbers = torch.tensor([1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0])
-        told = BaseRate(NUMBER).fit((x, numbers), rng=generator(0)).predict(x)
-        assert isinstance(told, Gaussian)
-        assert (float(told.mean[0]), float(told.var[0]), len(told)) == (2.0, 1.0, 8)
-
     @pytest.mark.parametrize("plan", [CLASSES, NUMBER], ids=["classes", "number"])
     def test_are_fitted_to_the_rows_that_are_not_held_out(self, plan):
         """Targets of held-out rows change nothing that is said of them."""
