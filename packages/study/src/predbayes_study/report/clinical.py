@@ -9,7 +9,6 @@ beside that of the most frequent answer, and what sites added is a paired differ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
@@ -23,22 +22,14 @@ OF_CLASSES = ("auroc", "average_precision", "slope", "observed_expected")
 """What is told of each of several classes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A figure with what it means."""
-
-    measure: Measure
-    estimate: Estimate
-
-
 def event_of(result: Result) -> ClassRisk | None:
     """Return the risk of the event, if there are two classes."""
     return result.risks[0] if len(result.risks) == 1 else None
 
 
-def lines_of(risk: ClassRisk) -> list[Line]:
-    """List the figures of a risk in the order in which they are told."""
-    return [Line(MEASURES[name], risk.metrics[name]) for name in OF_RISK if name in risk.metrics]
+def lines_of(risk: ClassRisk) -> list[tuple[Measure, Estimate]]:
+    """List the figures of a risk and what they mean, in the order in which a page has them."""
+    return [(MEASURES[name], risk.metrics[name]) for name in OF_RISK if name in risk.metrics]
 
 
 def most_frequent(plan: Plan, result: Result) -> tuple[str, str] | None:

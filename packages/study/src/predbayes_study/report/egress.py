@@ -75,7 +75,7 @@ class DataSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ArrayShown:
     """One array that leaves."""
 
     name: str
@@ -111,7 +111,17 @@ def render_egress(
     if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
         raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
     arrays = in_order(upload.arrays)
-    lines = array_lines(plan, arrays, data.num_trained)
+    lines = [
+        ArrayShown(
+            name,
+            _meaning(plan, name, data.num_trained),
+            str(array.dtype).removeprefix("torch."),
+            " × ".join(f"{n:,}" for n in array.shape),
+            array.nbytes,
+            _values(array),
+        )
+        for name, array in arrays.items()
+    ]
     digest = upload.digest()
     return render_page(
         "egress.html.j2",
@@ -147,20 +157,6 @@ def in_order(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def array_lines(plan: Plan, arrays: Mapping[str, Tensor], num_trained: int = 0) -> list[Line]:
-    """Describe every array by itself."""
-    return [
-        Line(
-            name,
-            _meaning(plan, name, num_trained),
-            *_type_and_shape(array),
-            array.nbytes,
-            _values(array),
-        )
-        for name, array in arrays.items()
-    ]
-
-
 def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
     """Refuse to describe one upload with the plan or the counts of another."""
     info = upload.info
@@ -194,10 +190,6 @@ def _meaning(plan: Plan, name: str, num_trained: int) -> str:
     )
 
 
-def _type_and_shape(array: Tensor) -> tuple[str, str]:
-    return str(array.dtype).removeprefix("torch."), " × ".join(f"{n:,}" for n in array.shape)
-
-
 def _values(array: Tensor) -> str:
     """The least and the greatest of all numbers, in the same decimals."""
     if not array.numel():
@@ -208,7 +200,7 @@ def _values(array: Tensor) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SummedRows:
     """How many rows sums are of, and what that means."""
 
     features: int
@@ -217,11 +209,11 @@ class Sums:
     small_pairs: int  # pairs of groups that fewer rows share than `min_cell`
 
 
-def _sums(plan: Plan, upload: Upload, num_trained: int) -> Sums | None:
+def _sums(plan: Plan, upload: Upload, num_trained: int) -> SummedRows | None:
     if SUMS not in upload.arrays:
         return None
     moments = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
-    return Sums(
+    return SummedRows(
         plan.num_summed,
         num_trained / plan.num_summed,
         ENOUGH_ROWS,
