@@ -241,6 +241,19 @@ class TestPolicy:
         assert [json.loads(line)["outcome"] for line in log] == ["begun", "refused"]
         assert home.run("evaluate").exit_code == 0  # which stays at the site
 
+    def test_an_approved_plan_until_it_is_revoked(self, home):
+        self.state(home, "release = 'manual'")
+        approvals = Approvals.of(SiteFile.load(home.root / "site.toml"))
+        approvals.record("plan", home.plan.digest(), "M. Muster")
+        assert home.run("evaluate", "--out", home.root / "sums.safetensors").exit_code == 0
+        for path in home.root.glob("*sums*"):
+            path.unlink()
+        approvals.record("plan", home.plan.digest(), "M. Muster", act="revoke")
+        self.refused(home, "the plan is not approved, or no more")
+        path = home.root / "site.toml"
+        path.write_text(path.read_text().replace("[policy]\nrelease = 'manual'\n", ""))
+        self.refused(home, "the plan is not approved, or no more")
+
     def test_a_plan_that_the_site_never_trained_for(self, home):
         self.refused(home, "give --home", trained=False)
         (home.root / "trained" / HOME / HOLDOUT_FILE).unlink()
