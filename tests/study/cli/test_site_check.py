@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -167,24 +165,6 @@ class TestAsked:
         assert problem in output
         assert f"{1 + bool(problem)} error" in output
         assert "ournets" not in sys.modules
-
-
-class TestProgress:
-    def test_a_bar_on_the_terminal_leaves_what_is_printed_alone(self, kit, folder):
-        """Standard output goes to a file, and standard error is a terminal."""
-        suggested(kit)
-        plain = run(kit)
-        watched, terminal = os.openpty()
-        command = [sys.executable, "-m", "predbayes_study", "site", "check", kit.folder, FILE]
-        seen = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=terminal, text=True, check=False
-        )
-        os.close(terminal)
-        assert seen.returncode == 2
-        assert seen.stdout == plain.stdout
-        assert b"checking" in os.read(watched, 2**16)
-        assert "checking" not in plain.output
-        os.close(watched)
 
 
 class TestRefusals:

@@ -141,24 +141,22 @@ class TestTarget:
             of(table, labelled=390, evaluate=20)
 
 
-class TestReference:
-    def test_three_labels_in_ten_are_set_aside(self, table):
-        table.loc[:19, "outcome"] = ""
-        reference = of(table).plan.reference
-        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (266, 114, 20)
-
-    def test_few_labels_are_not_divided(self, table):
-        """100 rows are the fewest on which calibration is judged; 300 cross-fitted are better."""
-        drafted = of(table[:300])
-        reference = drafted.plan.reference
-        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (300, 0, 0)
-        assert any("cross-fitted" in note for note in drafted.notes)
-
-    def test_counts_may_be_given(self, table):
-        reference = of(table, labelled=50, evaluate=200).plan.reference
-        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (50, 200, 150)
-        reference = of(table, labelled=50).plan.reference
-        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (50, 0, 350)
+@pytest.mark.parametrize(
+    ("num_rows", "given", "counts"),
+    [
+        (400, {}, (266, 114, 20)),  # three labels in ten are set aside
+        # 100 rows are the fewest on which calibration is judged; 300 cross-fitted are better.
+        (300, {}, (280, 0, 20)),
+        (400, {"labelled": 50, "evaluate": 200}, (50, 200, 150)),
+        (400, {"labelled": 50}, (50, 0, 350)),
+    ],
+)
+def test_labels_are_divided_where_there_are_enough(table, num_rows, given, counts):
+    table.loc[:19, "outcome"] = ""
+    drafted = of(table[:num_rows], **given)
+    reference = drafted.plan.reference
+    assert (reference.labelled, reference.evaluate, reference.unlabelled) == counts
+    assert any("cross-fitted" in note for note in drafted.notes) is (counts[1] == 0)
 
 
 cells = st.one_of(

@@ -8,7 +8,6 @@ import pytest
 from predbayes.errors import UploadError
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.records.export import export
-from predbayes_study.extras.survey.surveyfile import NumberTold, read_survey
 from predbayes_study.extras.survey.tableone import TableOne
 from predbayes_study.trust.signing import SigningKey
 from tests.study.invented import survey_of
@@ -116,22 +115,6 @@ class TestIntake:
         assert study.ledger.entries() == before
         assert len(stored(study)) == 3
 
-    def test_one_of_other_columns_is_refused(self, study, tmp_path):
-        other = make_world(tmp_path / "other", regression=True)
-        rows = _frame(NUM_ROWS, NUM_ROWS, regression=True)
-        key = SigningKey.generate()
-        study.admit("Delta", key.public)
-        path = tmp_path / "Delta.survey"
-        path.write_bytes(survey_of(rows, tmp_path, "Delta", of=other.kit.plan, key=key).file(key))
-        with pytest.raises(UploadError, match="height, which is no column of the plan"):
-            study.add(path)
-
-    def test_one_with_numbers_next_to_nothing_has_a_table(self, study, world):
-        study.add(_told(world, "Alpha", {25: 5e-324, 50: 10.0, 75: 100.0}))
-        _, result = study.finish()
-        alpha = TableOne.of(result).sites[0]
-        assert alpha.cells[0].middle.low == 5e-324
-
 
 class TestLeaving:
     def test_a_site_that_withdraws_takes_its_survey_along(self, study):
@@ -153,16 +136,6 @@ class TestLeaving:
         shutil.unpack_archive(tmp_path / "crate.zip", tmp_path / "crate")
         assert not list((tmp_path / "crate").rglob("*.survey"))
         assert Study(tmp_path / "crate").verify() == []
-
-
-def _told(world: World, site: str, quantiles: dict[int, float]) -> Path:
-    """A survey with other quantiles of its first number, signed as it is."""
-    path = survey(world, site)
-    told = read_survey(path).survey
-    name, number = next((n, t) for n, t in told.columns.items() if isinstance(t, NumberTold))
-    columns = {**told.columns, name: number.model_copy(update={"quantiles": quantiles})}
-    path.write_bytes(told.model_copy(update={"columns": columns}).file(world.key(site)))
-    return path
 
 
 def _altered(path: Path) -> Path:

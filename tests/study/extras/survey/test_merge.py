@@ -73,22 +73,9 @@ def told_otherwise(column, **changes):
 
 
 MISFITS = {
-    "no column": (lambda _: {"columns": {}, "absent": ()}, "each column of the plan"),
-    "told and absent": (lambda _: {"absent": ("age",)}, "each column of the plan"),
-    "a number told as a category": (
-        lambda survey: {"columns": {**survey.columns, "age": survey.columns["sex"]}},
-        "age is told as a category, and is a number",
-    ),
-    "another unit": (told_otherwise("age", unit="months"), "age is told in another unit"),
-    "no words": (told_otherwise("sex", words={}), "sex is told by other words"),
-    "words in another order": (
-        told_otherwise("death", words={"yes": 40, "no": 300}),
-        "death is told by other words",
-    ),
-    "words of the plan that it lacks": (
-        told_otherwise("sex", unlisted={"male": 20}),
-        "sex is told by other words",
-    ),
+    "each column of the plan": lambda _: {"absent": ("age",)},
+    "death is told by other words": told_otherwise("death", words={"yes": 40, "no": 300}),
+    "sex is told by other words": told_otherwise("sex", unlisted={"male": 20}),
 }
 
 
@@ -254,10 +241,9 @@ class TestRefusals:
             with pytest.raises(StudyError, match=named):
                 merge(of, surveys)
 
-    @pytest.mark.parametrize("what", MISFITS)
-    def test_what_does_not_fit_the_draft(self, split, what):
-        change, words = MISFITS[what]
-        odd = split.model_copy(update=change(split))
+    @pytest.mark.parametrize("words", MISFITS)
+    def test_what_does_not_fit_the_draft(self, split, words):
+        odd = split.model_copy(update=MISFITS[words](split))
         with pytest.raises(StudyError, match=words) as refused:
             merge(plan(), [odd])
         assert str(refused.value).startswith("the survey of Split does not fit the draft: ")

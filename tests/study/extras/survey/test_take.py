@@ -35,13 +35,18 @@ def split(tmp_path_factory):
 
 
 class TestCounts:
-    def test_a_small_count_is_not_told(self):
-        assert told_counts([100, 60, 3, 2], STEP) == [100, 60, None, None]
-
-    def test_nor_does_it_follow_from_the_others(self):
-        assert told_counts([100, 60, 3, 0], STEP) == [100, None, None, None]
-        assert told_counts([100, 60, 2, 2], STEP) == [100, None, None, None]
-        assert told_counts([97, 3], STEP) == [None, None]
+    @pytest.mark.parametrize(
+        ("counts", "told"),
+        [
+            ([100, 60, 3, 2], [100, 60, None, None]),
+            # Nor does a small one follow from the others.
+            ([100, 60, 3, 0], [100, None, None, None]),
+            ([100, 60, 2, 2], [100, None, None, None]),
+            ([97, 3], [None, None]),
+        ],
+    )
+    def test_a_small_count_is_not_told(self, counts, told):
+        assert told_counts(counts, STEP) == told
 
     def test_none_and_few_look_the_same(self, tmp_path):
         told = []
