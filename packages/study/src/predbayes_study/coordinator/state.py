@@ -171,7 +171,9 @@ class State:
                 self.keys[site], self.owners[key] = key, site
                 if site not in self.uploads:
                     self.awaited[site] = key
-                self._name(site)
+                spellings = self.names.get(folded_name(site), ())
+                if site not in spellings:
+                    self.names[folded_name(site)] = (*spellings, site)
                 if rows is not None:
                     self.agreed[site] = rows
             case AcceptedUpload() as accepted:
@@ -180,11 +182,11 @@ class State:
                 self.awaited.pop(accepted.site, None)
             case AcceptedAttachment() as accepted:
                 self.spent[accepted.key] = accepted.site
-                self._forget_attachment(accepted.site, accepted.kind)
+                self._replace(self.attachments, (accepted.site, accepted.kind))
                 self.attachments[accepted.site, accepted.kind] = accepted
             case AcceptedEvaluation() as accepted:
                 self.spent[accepted.key] = accepted.site
-                self._forget(accepted.site, accepted.model)
+                self._replace(self.evaluations, (accepted.site, accepted.model))
                 self.models[accepted.model] = None
                 self.evaluations[accepted.site, accepted.model] = accepted
             case _Withdrawn(site=site, digest=digest):
@@ -222,9 +224,9 @@ class State:
     def _withdraw(self, site: str) -> None:
         self.uploads.pop(site, None)
         for kind in attachment_kinds():
-            self._forget_attachment(site, kind)
+            self._replace(self.attachments, (site, kind))
         for model in self.models:
-            self._forget(site, model)
+            self._replace(self.evaluations, (site, model))
         self._retire(site)
         self.agreed.pop(site, None)
 
@@ -243,20 +245,11 @@ class State:
             self.awaited.pop(site, None)
             self.agreed.pop(site, None)
 
-    def _name(self, site: str) -> None:
-        spellings = self.names.get(folded_name(site), ())
-        if site not in spellings:
-            self.names[folded_name(site)] = (*spellings, site)
-
-    def _forget(self, site: str, model: str) -> None:
-        before = self.evaluations.pop((site, model), None)
+    def _replace(self, table: dict[tuple[str, str], Any], place: tuple[str, str]) -> None:
+        """Take a file out, whose digest then counts no more."""
+        before = table.pop(place, None)
         if before is not None:
-            self.replaced[before.digest] = site
-
-    def _forget_attachment(self, site: str, kind: str) -> None:
-        before = self.attachments.pop((site, kind), None)
-        if before is not None:
-            self.replaced[before.digest] = site
+            self.replaced[before.digest] = before.site
 
     @property
     def accepted(self) -> list[Accepted]:
