@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from predbayes.predictive import metrics
+from predbayes.predictive import estimate, metrics
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.measures import MEASURES, mean_estimate, row_values, whole_values
 from predbayes.predictive.risk import AT_THRESHOLD, Risks
@@ -86,7 +86,7 @@ class TestOverRows:
     def test_a_share(self, share, num_rows, times):
         """Accuracy, and the coverage of predictions; hits are whole numbers, so not exactly."""
         hits = np.random.default_rng(num_rows).binomial(num_rows, share, 1000 * times)
-        known = {n: share(int(n), num_rows) for n in set(hits)}
+        known = {n: estimate.share(int(n), num_rows) for n in set(hits)}
         assert_covers([(known[n].low, known[n].high) for n in hits], share, most=0.03)
 
     @TIMES
