@@ -32,7 +32,7 @@ from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.terms import beta, gated, gpoe, mixture, product, rbcm, tempered
+from predbayes.pools.terms import beta, gated, mixture
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
@@ -67,17 +67,12 @@ def sampler(family):
 
 METHODS = {
     "mixture": lambda family: Pooled(learner(family), mixture()),
-    "product": lambda family: Pooled(learner(family), product()),
     "beta": lambda family: Pooled(learner(family), beta()),
     "beta by predictions": lambda family: Pooled(learner(family), beta(), send="predictions"),
-    "rbcm": lambda family: Pooled(learner(family), rbcm()),
-    "gpoe": lambda family: Pooled(learner(family), gpoe()),
     "gated": lambda family: Pooled(learner(family), gated()),
     "gated log, by predictions": lambda family: Pooled(
         learner(family), gated("log"), send="predictions"
     ),
-    "tempered mixture": lambda family: Pooled(learner(family), tempered()),
-    "tempered product": lambda family: Pooled(learner(family), tempered("product")),
     "auto": lambda family: Pooled(learner(family), AutoPool(min_labels=20, num_folds=2)),
     "auto, kept apart": lambda family: Pooled(
         learner(family), AutoPool(keep_apart=True, min_labels=20, num_folds=2)
