@@ -33,8 +33,9 @@ class Extra:
         sections: Sections of a plan: name -> subclass of `plan.schema.Section`.
         payloads: What may leave a site: kind -> `Payload`.
         rules: Tables of rules: `plan`, `review`, `table` or `policy` -> tuple of `rules.Rule`.
-        events: Ledger events: step -> model of the event.
-        pages: Templates that a page includes: page -> function that returns the template's values.
+        events: Files that sites send beside uploads: the ledger's step for one, which is also the
+            ending of its name -> `attachments.AttachmentKind`.
+        pages: Sections of pages: page -> function of plan, result and `public` that returns HTML.
         files: Files of a result: name -> function of plan and result that returns the text.
         measurements: What a site measures before an upload leaves: name -> function of the folder
             of what stays and of a digest that returns a `Measurement`, or None.
