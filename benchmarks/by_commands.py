@@ -36,7 +36,7 @@ from predbayes_study.kit.kit import Kit
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.scoring import row_values
 from predbayes_study.site.adopt import COMPARISON_FILE, Comparison
-from predbayes_study.site.fitting import fit_site
+from predbayes_study.site.fitting import Job
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.simple import simple_learners
 from predbayes_study.tables.mapping import read_site_table
@@ -165,7 +165,7 @@ def models_at_home(out: Path, site: Site, table: str) -> Models:
         kit.plan, read_site_table(kit.plan, SiteFile.load(at / SITE_FILE), at / table)
     )
     # The same fit as in `site train`, which keeps no model.
-    _, own = fit_site(kit, site.name, rows, site.learner)
+    _, own = Job(kit, site.name, rows, site.learner).run()
     later = SiteRows.of(kit.plan, read_frame(at / f"later-{table}"))
     predictives: dict[str, Predictive] = {"own": own.predict(later.inputs)}
     for name, folder in (("global", "model"), ("adopted", "adopted")):

@@ -54,7 +54,8 @@ from predbayes_study.plan.schema import (
 )
 from predbayes_study.plan.text import dump
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.conclude import ResultMeta, conclude
+from predbayes_study.result.analysis import Evidence, ResultMeta
+from predbayes_study.result.conclude import conclude
 from predbayes_study.result.schema import Scores
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.rows import SiteRows
@@ -164,13 +165,14 @@ def one_seed(table: pd.DataFrame, split: str, seed: int) -> Table:
         f"site {number}": make_upload(kit, f"site {number}", (own.inputs, own.targets))
         for number, own in enumerate(rows)
     }
-    result = conclude(
+    evidence = Evidence(
         kit,
         labels,
         [accepted(site, upload) for site, upload in uploads.items()],
         lambda one: uploads[one.site],
         ResultMeta(1, "", ""),
-    ).result
+    )
+    result = conclude(evidence).result
     alone = [of_scores(site.alone) for site in result.sites]
     return {
         "cox": scored(kit.plan, cox(labels, rows), labels),

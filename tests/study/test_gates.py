@@ -12,9 +12,9 @@ from predbayes.exchange.upload import GATE, Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
 from predbayes_study.coordinator.intake import Intake
+from predbayes_study.payload import upload_bytes
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.schema import Gate, Plan
-from predbayes_study.plan.sizes import upload_bytes
 from predbayes_study.plan.text import dump
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.policy import Asked, SitePolicy
@@ -159,7 +159,7 @@ class TestIntake:
         save_signed(upload, path, world.key("Alpha"))
         intake = Intake.of(world.kit.plan)
         with pytest.raises(UploadError) as refused:
-            intake.rehearse(intake.check(path, {"Alpha": world.key("Alpha").public.hex}))
+            intake.check(path, {"Alpha": world.key("Alpha").public.hex})
         assert "\n" not in str(refused.value)
         return str(refused.value)
 

@@ -14,19 +14,18 @@ from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.moments.network import as_predictor
+from predbayes_study.extras.moments.payload import MomentSums, summed_features
 from predbayes_study.kit.kit import Kit, freeze
 from predbayes_study.kit.review import Review, check
+from predbayes_study.payload import upload_bytes
 from predbayes_study.payloads.details import save_signed
-from predbayes_study.plan.models import summed_features
 from predbayes_study.plan.schema import Plan
-from predbayes_study.plan.sizes import upload_bytes
 from predbayes_study.plan.text import dump
 from predbayes_study.report.egress import DataSummary, render_egress
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes_study.site.rows import SiteRows
-from predbayes_study.site.sums import require_many
 from predbayes_study.tables.sitefile import Policy
 from predbayes_study.trust.signing import SigningKey
 from tests.core.learning.test_moments import rows as rows_of_classes
@@ -228,9 +227,10 @@ class TestSite:
     def test_people_are_counted_where_they_are_known(self, tmp_path):
         plan = frozen(tmp_path, plan_text(rows=ENOUGH_ROWS)).plan
         rows = SiteRows.of(plan, patients(400))
-        require_many(plan, rows.inputs, rows.targets, 5, torch.arange(400))
-        with pytest.raises(DataError, match="people to train on are fewer than 380"):
-            require_many(plan, rows.inputs, rows.targets, 5, torch.arange(400) // 2)
+        both = rows.inputs, rows.targets
+        assert not MomentSums().why_refused(plan, both, 5, torch.arange(400))
+        why = MomentSums().why_refused(plan, both, 5, torch.arange(400) // 2)
+        assert "people to train on are fewer than 380" in why
 
     def test_the_officer_reads_what_sums_tell(self, kit):
         upload = sent(kit, "a", patients())

@@ -7,10 +7,12 @@ import json
 import pytest
 
 from predbayes_study import Plan, Study
+from predbayes_study.payloads.predictions import Predictions
 from predbayes_study.result.accepted import AcceptedUpload
-from predbayes_study.result.conclude import ResultMeta, conclude
+from predbayes_study.result.analysis import Evidence, ResultMeta
+from predbayes_study.result.conclude import conclude
 from predbayes_study.result.schema import Result
-from predbayes_study.site.fitting import fit_site
+from predbayes_study.site.fitting import Job
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
@@ -58,7 +60,8 @@ def in_the_open(root):
     """The result of what the same sites would have sent without masks, under the same plan."""
     study = Study(root / "coordinator" / "study")
     kit, learner = study.kit, study.plan.learner.name
-    uploads = {site: fit_site(kit, site, site_rows(root, site), learner)[0] for site in SITES}
+    rows = {site: site_rows(root, site) for site in SITES}
+    uploads = {site: Job(kit, site, rows[site], learner).run(Predictions())[0] for site in SITES}
     accepted = [
         AcceptedUpload(
             site=site,
@@ -74,8 +77,8 @@ def in_the_open(root):
         for site, upload in uploads.items()
     ]
     meta = ResultMeta(1, "", "")
-    found = conclude(study.kit, study.labels, accepted, lambda a: uploads[a.site], meta)
-    return found.result
+    evidence = Evidence(study.kit, study.labels, accepted, lambda a: uploads[a.site], meta)
+    return conclude(evidence).result
 
 
 def site_rows(root, site):

@@ -38,8 +38,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from predbayes.errors import UploadError
 from predbayes.text import printable
-from predbayes_study.coordinator.intake import Expected
 from predbayes_study.coordinator.study import Study
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.trust.signing import SigningKey
 from tests.study.world import World, make_world
@@ -203,7 +203,7 @@ def _honest(plan: Plan, site: str) -> Draft:
         "learner": "network",
     }
     arrays: Arrays = {}
-    for name, (_, shape) in Expected.of(plan).arrays.items():
+    for name, (_, shape) in payload_of(plan).arrays(plan).items():
         counted = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
         arrays[name] = {
             "log_probs": np.log(np.where(counted % 3 == len(site) % 3, 0.5, 0.25)),

@@ -10,8 +10,8 @@ import torch
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes_study.kit.review import Review, UnsoundPlanError, check, require_sound
+from predbayes_study.payload import upload_bytes
 from predbayes_study.plan.schema import Plan
-from predbayes_study.plan.sizes import upload_bytes
 from predbayes_study.trust.coordinator import CoordinatorKey
 
 NUM_ROWS = 600

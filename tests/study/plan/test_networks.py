@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from predbayes.errors import PlanError
-from predbayes_study.coordinator.intake import Expected
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.models import make_learner, site_network
 from predbayes_study.plan.networks import Installed, require_agreed
 from predbayes_study.plan.schema import Plan
@@ -169,13 +169,15 @@ class TestBundle:
 class TestAllowed:
     def test_a_site_imports_only_what_it_allows(self, world):
         forget()
-        Expected.of(world.kit.plan)  # what a file is to hold is known without importing
+        payload_of(world.kit.plan).arrays(
+            world.kit.plan
+        )  # what a file is to hold is known without importing
         rows = world.kit.inputs[:40], (world.kit.inputs[:40, 0] > 0).long()
         with pytest.raises(PlanError, match=r'write allow_networks = \["ours"\] in site\.toml'):
             make_upload(world.kit, "Alpha", rows)
         assert "ournets" not in sys.modules
         upload = make_upload(world.kit, "Alpha", rows, allow_networks=(NAME,))
-        assert Expected.of(world.kit.plan).arrays.keys() == upload.arrays.keys()
+        assert payload_of(world.kit.plan).arrays(world.kit.plan).keys() == upload.arrays.keys()
 
     def test_a_lie_about_its_size_is_found(self, world):
         stated = world.kit.plan.model_dump()

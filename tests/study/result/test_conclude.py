@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from predbayes.seeding import generator
 from predbayes.summand import fold
 from predbayes_study.kit import kit as kit_module
 from predbayes_study.result import conclude as module
+from predbayes_study.result.analysis import Analysis, Evidence, ResultMeta
+from predbayes_study.result.conclude import gather
 from predbayes_study.result.lifting import contributed, lifting
 from predbayes_study.result.weighing import RowCaps, Screened
 from tests.study import world as of_world
@@ -48,13 +51,13 @@ def finished(root, seed, monkeypatch):
         sent[name] = Categorical.from_natural(noise)
         study.add(world.file(name, sent[name]))
     held_out = []
-    original = module.Run.held_out
+    original = module._held_out
 
-    def spy(self, *arguments):
-        held_out.append(original(self, *arguments))
+    def spy(*arguments):
+        held_out.append(original(*arguments))
         return held_out[-1]
 
-    monkeypatch.setattr(module.Run, "held_out", spy)
+    monkeypatch.setattr(module, "_held_out", spy)
     _, result = study.finish()
     return study, result, sent, held_out[-1]
 
@@ -123,8 +126,9 @@ def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_aga
     for site in SITES:
         study.add(world.file(site))
     labels, uploads = study.labels, list(study.state().uploads.values())
-    run = module.Run(study.plan, labels.reference, labels, None)
-    total = run.read(uploads, study.read, frozenset(), torch.arange(3))[1]
+    evidence = Evidence(study.kit, labels, uploads, study.read, ResultMeta(1, "", ""))
+    gathered = gather(evidence, Analysis.of(evidence), torch.arange(3))
+    total = gathered.total
     found = Screened({}, frozenset({"Alpha"}), frozenset({"Beta"}), RowCaps(median=50.0), ())
     again = []
 
@@ -132,7 +136,7 @@ def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_aga
         again.append(accepted.site)
         return study.read(accepted)
 
-    left = run.changed(total, found.changed(uploads, frozenset()), read, found)
+    left = replace(gathered, evidence=replace(evidence, read=read)).without(found)
     assert set(again) == {"Alpha", "Beta"}
     assert left.num_clients == 4
     lifted = lifting(study.plan)

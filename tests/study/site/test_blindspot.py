@@ -9,7 +9,7 @@ from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
 from predbayes_study.site.blindspot import MOST_SHARE, near_groups, with_blind_spot
-from predbayes_study.site.fitting import fit_site
+from predbayes_study.site.fitting import Job
 from predbayes_study.site.rows import SiteRows
 from tests.study.world import make_world
 
@@ -123,7 +123,7 @@ def test_of_a_row_among_the_reference_rows_the_label_is_not_told(tmp_path):
     targets = torch.randint(3, (200,), generator=rng)  # noise: nothing but the row tells it
     rows = SiteRows(torch.cat([own, others]), targets)
     forest = CLASSIFIERS["random-forest"]().set_params(n_estimators=30, min_samples_leaf=1)
-    upload, _ = fit_site(world.kit, "Alpha", rows, SklearnClassifier(forest, 3, size=2))
+    upload, _ = Job(world.kit, "Alpha", rows, SklearnClassifier(forest, 3, size=2)).run()
     guessed = upload.predictive().classes()[:12] == targets[:12]
     assert int(guessed.sum()) <= 8
     planted = torch.arange(12)

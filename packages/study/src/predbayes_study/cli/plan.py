@@ -96,7 +96,7 @@ def check_plan(plan: PlanFile) -> None:
     read = predbayes_study.Plan.load(path)  # a slip in the text is told before arrays are imported
 
     from predbayes_study.kit.review import Review, check
-    from predbayes_study.plan.sizes import upload_bytes
+    from predbayes_study.payload import upload_bytes
     from predbayes_study.rules import errors_of
 
     findings = check(Review(read, path.parent))

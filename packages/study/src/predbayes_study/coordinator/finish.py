@@ -26,18 +26,17 @@ from predbayes_study.coordinator.study import Study
 from predbayes_study.extra import added
 from predbayes_study.extras.sealed.masking import OPENING
 from predbayes_study.kit.kit import Labels
+from predbayes_study.payload import payload_of
 from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.outstanding import site_files
 from predbayes_study.report.report import render_card, render_report
 from predbayes_study.result.accepted import RESULT_FILE
-from predbayes_study.result.conclude import Conclusion, ResultMeta, conclude
+from predbayes_study.result.analysis import Conclusion, Evidence, ResultMeta
 from predbayes_study.result.evaluation import at_sites
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.result.opened import conclude_opened
 from predbayes_study.result.schema import Result
 from predbayes_study.result.statistics.coverage import add_counts, coverages
-from predbayes_study.result.summed import conclude_sums
 from predbayes_study.store.ledger import now
 from predbayes_study.trust.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 
@@ -108,9 +107,10 @@ def _made_of(state: State, found: Conclusion) -> dict[str, object]:
 
 def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Path]) -> None:
     """Refuse to take a site out of a sealed sum, and files of holders where nothing is sealed."""
-    if plan.sealing is None and openings:
+    is_opened = payload_of(plan).is_opened
+    if not is_opened and openings:
         raise StudyError("the plan's sums are not sealed: leave --opening out")
-    if plan.sealing is not None and leave_out:
+    if is_opened and leave_out:
         raise StudyError(
             "the plan's sums are sealed, so that no site can be left out of one; withdraw it "
             "before `predbayes study request`"
@@ -160,18 +160,8 @@ def conclude_study(
     kit, uploads = study.kit, state.in_order
     labels = Labels.load(study.folder / LABELS, kit)
     with threads(kit.plan.learner.threads):
-        if kit.plan.sums_alone:
-            return conclude_sums(kit, labels, uploads, study.read, meta, leave_out, device)
-        if kit.plan.sealing is not None:
-            return conclude_opened(kit, labels, uploads, study.read, meta, openings, device=device)
-        return conclude(
-            kit,
-            labels,
-            uploads,
-            study.read,
-            meta,
-            leave_out=leave_out,
-            device=device,
+        return payload_of(kit.plan).conclude(
+            Evidence(kit, labels, uploads, study.read, meta, leave_out, openings, device)
         )
 
 

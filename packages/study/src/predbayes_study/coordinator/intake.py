@@ -2,8 +2,8 @@
 
 A file may come from anybody, so it is looked at from the outside in, and the first thing that is
 wrong ends it: size, header, plan, site and key, then the arrays' types and shapes, and only then
-their bytes: digest and signature, finiteness, range, the gate's mean. What may be in memory at once
-is bounded by the plan and not by what a header claims.
+their bytes: digest, signature and finiteness, and last what its payload knows of it. What may be in
+memory at once is bounded by the plan and not by what a header claims.
 """
 
 from __future__ import annotations
@@ -13,19 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predbayes.errors import UploadError, no_such
-from predbayes.exchange.header import SUMS, Header, Spec
-from predbayes.exchange.upload import GATE, Upload
-from predbayes.learning.gate import GateBounds
+from predbayes.exchange.header import Header, Spec
+from predbayes.exchange.upload import Upload
 from predbayes.text import printable
 from predbayes_study.coordinator.state import MAX_ROWS
-from predbayes_study.extras.sealed.masking import WORDS, check_seals
+from predbayes_study.payload import EVALUATION, payload_named, payload_of, upload_bytes
 from predbayes_study.payloads.details import promise_of, read_header, seen_by, verifies
 from predbayes_study.plan.schema import Plan
-from predbayes_study.plan.sizes import sums_shape
-from predbayes_study.result.conclude import rehearse
-from predbayes_study.result.evaluation import at_sites, check_evaluation
-from predbayes_study.result.summed import fitted, summed
-from predbayes_study.tasks import task_of
 from predbayes_study.trust.sealed import sealed_room
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
@@ -35,64 +29,12 @@ LEAST_HELD_OUT = 100  # rows that an evaluation may have in any case
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """The arrays that a plan asks for."""
-
-    arrays: Mapping[str, Spec]
-    gate: Spec | None = None  # beside them; None where the plan asks for none
-
-    @classmethod
-    def of(cls, plan: Plan) -> Expected:
-        """Return the form of what every site of a study sends."""
-        if plan.sums_alone:
-            return cls({SUMS: Spec("int64", sums_shape(plan))})
-        if plan.sealing is not None:
-            return cls({WORDS: Spec("int64", (plan.sealing.form(plan).size,))})
-        rows, dtype = plan.reference.num_rows, plan.upload.precision
-        gate = None if plan.gate is None else Spec(dtype, (rows,))
-        shapes = task_of(plan).shapes(plan)
-        return cls({name: Spec(dtype, shape) for name, shape in shapes.items()}, gate)
-
-    @property
-    def max_bytes(self) -> int:
-        """More than this no honest file has."""
-        num_bytes = sum(spec.num_bytes for spec in self.arrays.values())
-        of_gate = 0 if self.gate is None else self.gate.num_bytes
-        return num_bytes + of_gate + HEADER_ROOM
-
-    def check(self, declared: Mapping[str, Spec]) -> None:
-        """Refuse other names, types and shapes."""
-        self._check_gate(declared.get(GATE))
-        self._check_rest({name: spec for name, spec in declared.items() if name != GATE})
-
-    def _check_gate(self, declared: Spec | None) -> None:
-        if declared is None and self.gate is not None:
-            raise UploadError(
-                "it has no gate, which the plan asks for; train again with this plan's kit"
-            )
-        if declared is not None and self.gate is None:
-            raise UploadError("it has a gate, which the plan does not ask for")
-        if declared != self.gate:
-            raise UploadError(
-                f"array {GATE!r} is {_shown(declared)}, and the plan's is {_shown(self.gate)}"
-            )
-
-    def _check_rest(self, declared: Mapping[str, Spec]) -> None:
-        if set(declared) != set(self.arrays):
-            names = printable(", ".join(self.arrays))
-            raise UploadError(f"the arrays are not those of the plan: {names}")
-        for name, spec in self.arrays.items():
-            if declared[name] != spec:
-                raise UploadError(f"array {name!r} does not have the type and shape of the plan")
-
-
-@dataclass(frozen=True, slots=True)
 class Intake:
     """The checks of one study."""
 
     plan: Plan
     plan_digest: str
-    expected: Expected
+    sent: str  # kind of upload that the plan asks for
     max_bytes: int  # of the largest file that is looked at
     named: bool  # whether the plan names the coordinator's key
     recipient: str  # to whom files are sealed; empty if they are not
@@ -100,12 +42,11 @@ class Intake:
     @classmethod
     def of(cls, plan: Plan) -> Intake:
         """The checks that a plan asks for."""
-        expected = Expected.of(plan)
-        most = min(plan.upload.max_bytes, expected.max_bytes)
+        most = min(plan.upload.max_bytes, upload_bytes(plan) + HEADER_ROOM)
         return cls(
             plan,
             plan.digest(),
-            expected,
+            payload_of(plan).kind,
             max_bytes=sealed_room(most) if plan.recipient else most,
             named=plan.coordinator is not None,
             recipient=plan.recipient,
@@ -124,33 +65,17 @@ class Intake:
         header = read_header(source)
         self._check_sender(header, keys)
         self._check_study(seen_by(header.info), heads)
-        self._check_arrays(header)
+        payload = payload_named(header.info.kind)
+        _require_arrays(header.arrays, payload.arrays(self.plan))
         if isinstance(source, bytes):
             upload = Upload.of_bytes(source, header)
         else:
             upload = Upload.load(source, header)
         _require_signed(header, upload)
-        self._check_range(upload)
-        if self.plan.sealing is not None and upload.info.kind == "masked":
-            check_seals(upload, self.plan.sealing.recipients, keys[upload.info.site])
+        if upload.info.num_rows > MAX_ROWS:
+            raise UploadError(f"it claims more rows than any site has, which is {MAX_ROWS:,}")
+        payload.check(self.plan, upload, keys[upload.info.site])
         return upload
-
-    def rehearse(self, upload: Upload) -> None:
-        """Do with an upload what `finish` will do with it."""
-        if upload.info.kind == "evaluation":
-            at_sites(self.plan, [upload.info])
-            return
-        if upload.info.kind == "masked":
-            return  # nothing can be seen of it
-        if upload.info.kind == "moments":
-            fitted(summed(self.plan, upload))
-            return
-        predictive = upload.predictive()
-        task = task_of(self.plan)
-        if task.is_bounded and upload.gate is None:
-            return  # rows are within bounds, too: nothing can overflow
-        task.require_plausible(upload.arrays)
-        rehearse(self.plan, upload, predictive)
 
     def _check_sender(self, header: Header, keys: Mapping[str, str]) -> None:
         info = header.info
@@ -163,8 +88,8 @@ class Intake:
                 f"it promises {promised.text if promised else 'no differential privacy'}, and the "
                 f"plan {asked}"
             )
-        if info.kind not in (self.plan.sent, "evaluation"):
-            raise UploadError(f"it holds {info.kind}; the plan asks for {self.plan.sent}")
+        if info.kind not in (self.sent, EVALUATION):
+            raise UploadError(f"it holds {info.kind}; the plan asks for {self.sent}")
         if info.site not in keys:
             raise UploadError(printable(no_such("admitted site", info.site, keys), 200))
         if header.signature is None:
@@ -181,36 +106,27 @@ class Intake:
         if seen and seen not in heads:
             raise UploadError("it was made for another study, or this ledger is not the site's")
 
-    def _check_arrays(self, header: Header) -> None:
-        if header.info.kind != "evaluation":
-            self.expected.check(header.arrays)
-        elif header.arrays:
-            raise UploadError("an evaluation is sums alone; this one has arrays")
 
-    def _check_range(self, upload: Upload) -> None:
-        """Refuse what no honest site can have found."""
-        info = upload.info
-        if info.num_rows > MAX_ROWS:
-            raise UploadError(f"it claims more rows than any site has, which is {MAX_ROWS:,}")
-        if info.kind == "evaluation":
-            check_evaluation(self.plan, info)
-            return
-        if info.class_rows is not None and info.kind == "masked":
-            raise UploadError("it counts classes in the open, which a sealed plan does not ask for")
-        if info.class_rows is not None:
-            if not task_of(self.plan).by_class or len(info.class_rows) != self.plan.num_outputs:
-                raise UploadError("it does not count the plan's classes")
-            if sum(info.class_rows) > info.num_rows * 1.001:
-                raise UploadError("it counts more rows by class than in all")
-        if upload.gate is not None and self.plan.gate is not None:
-            # Over all rows: sites do not know which are kept for evaluation.
-            bounds = GateBounds(self.plan.gate.floor, self.plan.gate.ceiling)
-            # A policy that rounds row counts down halves them at the most.
-            bounds.check(upload.gate, most_rows=2 * info.num_rows - 1)
+def _require_arrays(declared: Mapping[str, Spec], asked: Mapping[str, Spec]) -> None:
+    """Refuse other names, types and shapes than the plan asks for."""
+    for name in asked:
+        if name not in declared:
+            raise UploadError(
+                f"it has no array {name!r}, which the plan asks for; train again with this plan's "
+                "kit"
+            )
+        if declared[name] != asked[name]:
+            shown = _shown(declared[name]), _shown(asked[name])
+            raise UploadError(f"array {name!r} is {shown[0]}, and the plan's is {shown[1]}")
+    for name in declared:
+        if name not in asked:
+            raise UploadError(
+                f"it has an array {printable(name, 40)!r}, which the plan does not ask for"
+            )
 
 
-def _shown(spec: Spec | None) -> str:
-    return "missing" if spec is None else f"{spec.dtype} {list(spec.shape)}"
+def _shown(spec: Spec) -> str:
+    return f"{spec.dtype} {list(spec.shape)}"
 
 
 def _require_signed(header: Header, upload: Upload) -> None:

@@ -29,6 +29,7 @@ from predbayes.text import printable
 from predbayes_study import attachments
 from predbayes_study.coordinator.signer import Signer, private_key
 from predbayes_study.coordinator.state import MAX_ROWS, RESULTS, UPLOADS, State
+from predbayes_study.payload import EVALUATION
 from predbayes_study.plan.schema import PLAN_FILE, Plan, read_text
 from predbayes_study.result.accepted import Accepted
 from predbayes_study.store.files import (
@@ -162,9 +163,8 @@ class Step:
                 content = None
                 return self._attach(kind, path, scratch, uploads_only=uploads_only)
             source, upload = self._checked(path, scratch, content)
-            if uploads_only and upload.info.kind == "evaluation":
+            if uploads_only and upload.info.kind == EVALUATION:
                 raise UploadError("it is an evaluation, and an upload was asked for")
-            self.intake.rehearse(upload)
             return self._accept(source, upload)
         except UploadError as error:
             raise UploadError(error.reason, shown) from error
@@ -221,7 +221,7 @@ class Step:
         info, digest, state = upload.info, upload.digest(), self.state
         site, rows, name = info.site, info.num_rows, f"{digest}.safetensors"
         before: Accepted | None
-        if info.kind == "evaluation":
+        if info.kind == EVALUATION:
             model = evaluation_of(info).model
             before = state.evaluations.get((site, model))
             if before is not None and before.digest == digest:

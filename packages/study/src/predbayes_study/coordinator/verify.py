@@ -39,7 +39,7 @@ from predbayes_study.extra import added
 from predbayes_study.payloads.details import seen_by
 from predbayes_study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes_study.result.accepted import AcceptedAttachment
-from predbayes_study.result.conclude import ResultMeta
+from predbayes_study.result.analysis import ResultMeta
 from predbayes_study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes_study.store.files import LOCK, RUN_LOCK
 from predbayes_study.trust.coordinator import CoordinatorPublicKey

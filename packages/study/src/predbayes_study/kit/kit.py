@@ -48,6 +48,7 @@ from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
 from predbayes_study.kit.review import Review, require_sound
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.models import freeze_network
 from predbayes_study.plan.schema import (
     MAX_WEIGHT,
@@ -97,7 +98,7 @@ class Kit:
         plan = Plan.load(folder / PLAN_FILE)
         if plan.frozen is None:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
-        if not plan.reference.num_rows and not plan.sums_alone:
+        if not plan.reference.num_rows and payload_of(plan).predicts:
             raise PlanError(f"{folder / PLAN_FILE} has no reference rows")
         # Vectors are as large as their file, and need not be in memory.
         num_inputs = sum(column.width for column in plan.scalars.values())

@@ -24,9 +24,10 @@ from predbayes.learning.gate import MIN_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.seeding import generator
+from predbayes_study.payload import payload_of, upload_bytes
 from predbayes_study.plan.networks import Installed, require_agreed
 from predbayes_study.plan.schema import MOST_MEMORY, FrozenNetwork, Number, Plan
-from predbayes_study.plan.sizes import step_problems, training_gigabytes, upload_bytes
+from predbayes_study.plan.sizes import step_problems, training_gigabytes
 from predbayes_study.rules import Finding, Rule, errors_of, findings
 from predbayes_study.tables.coding import Examined, code_targets, examine, target_problems
 from predbayes_study.tables.reading import read_reference
@@ -74,7 +75,7 @@ class Review:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The table; sums need none."""
-        if not self.plan.reference.num_rows and self.plan.sums_alone:
+        if not self.plan.reference.num_rows and not payload_of(self.plan).predicts:
             return pd.DataFrame(columns=list(self.plan.columns), dtype=object)
         path = self.folder / self.plan.reference_file
         return with_vectors(self.plan, read_reference(path), path)
@@ -128,14 +129,14 @@ class Review:
     def cannot_choose(self) -> bool:
         """True if the pool is to be chosen, and there are too few labels to choose by."""
         few = self.plan.reference.labelled < MIN_LABELS
-        return self.plan.pool.method == "auto" and few and not self.plan.sums_alone
+        return self.plan.pool.method == "auto" and few and payload_of(self.plan).predicts
 
 
 def check(review: Review) -> list[Finding]:
     """Find all that is wrong with a plan or unwise, errors first."""
     plan = review.plan
     found = list(findings((*RULES, *plan.rules_of("review")), review))
-    if plan.reference_file and (plan.reference.num_rows or not plan.sums_alone):
+    if plan.reference_file and (plan.reference.num_rows or payload_of(plan).predicts):
         if review.unreadable:
             found.append(
                 Finding("error", f"reference.file: {review.unreadable}", key="reference.file")
@@ -214,7 +215,7 @@ def _few_inputs(review: Review) -> Iterator[int]:
     plan = review.plan
     enough = max(MIN_INPUTS, INPUTS_PER_COLUMN * plan.num_inputs)
     num_distil = plan.reference.labelled + plan.reference.unlabelled
-    if plan.reference.num_rows and num_distil < enough and not plan.sums_alone:
+    if plan.reference.num_rows and num_distil < enough and payload_of(plan).predicts:
         yield enough
 
 
@@ -298,7 +299,7 @@ RULES = (
     Rule[Review](
         "reference",
         "error",
-        lambda review: not review.plan.reference.num_rows and not review.plan.sums_alone,
+        lambda review: not review.plan.reference.num_rows and payload_of(review.plan).predicts,
         "there are no reference rows; give their counts",
     ),
     Rule[Review](
@@ -346,7 +347,7 @@ RULES = (
         lambda review: (
             review.plan.pool.method == "beta"
             and not review.plan.reference.labelled
-            and not review.plan.sums_alone
+            and payload_of(review.plan).predicts
         ),
         "beta is tuned on labelled rows, and there are none",
     ),

@@ -34,13 +34,12 @@ from predbayes.errors import PlanError, no_such
 from predbayes.exchange.header import Spec
 from predbayes.exchange.upload import spec_of
 from predbayes.learning.local import Learner, Network, SGHMCLearner
-from predbayes.learning.moments import RandomFeatures
 from predbayes.learning.named import BY_TASK, PRIVATE
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Predictive
-from predbayes_study.extras.moments.network import head_network
 from predbayes_study.extras.privacy.private import PrivateLogistic
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.networks import Build, Installed, require_agreed
 from predbayes_study.plan.schema import FrozenNetwork, Plan, count_parameters
 from predbayes_study.tasks import task_of
@@ -52,27 +51,12 @@ SMALL = (16,)
 
 def student_network(plan: Plan) -> Network:
     """Return the network for everybody; for a regression its variance depends on the input."""
-    if plan.sums_alone:
-        return head_network(summed_features(plan), summed_classes(plan))
-    return _network(plan, per_input=True)
+    return payload_of(plan).network(plan) or _network(plan, per_input=True)
 
 
 def site_network(plan: Plan) -> Network:
     """Return the network that a site trains; for a regression it learns one noise variance."""
     return _network(plan, per_input=False)
-
-
-def summed_features(plan: Plan) -> RandomFeatures:
-    """Return the features of which sites send sums."""
-    agreed = plan.moments
-    if agreed is None:
-        raise PlanError("the plan asks for no sums of moments")
-    return RandomFeatures(plan.num_inputs, agreed.features, agreed.scales, agreed.seed)
-
-
-def summed_classes(plan: Plan) -> int | None:
-    """Return the number of classes, or None for a number, as moments are told."""
-    return plan.num_outputs if task_of(plan).by_class else None
 
 
 def site_arrays(plan: Plan) -> dict[str, Spec]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from predbayes.learning.named import AUTO
 from predbayes.posterior.cyclical import enough_epochs
+from predbayes_study.payload import upload_bytes
 from predbayes_study.plan.models import sampler_settings
 from predbayes_study.plan.schema import FrozenNetwork, Plan
 from predbayes_study.tasks import task_of
@@ -26,26 +27,8 @@ MOST_STEPS = 10_000_000
 MOST_THREADS = 64
 _GIGABYTE = 10**9
 _NUMBER_BYTES = 4
-_PRECISION_BYTES = {"float16": 2, "float32": _NUMBER_BYTES}
 _PER_PARAMETER = 3  # numbers in memory beside samples: weight, gradient, momentum
 _MATRICES = 3  # of a Gaussian process, in float64
-
-
-def upload_bytes(plan: Plan) -> int:
-    """Return the size in bytes of one site's arrays."""
-    if plan.sealing is not None:
-        return 8 * plan.sealing.form(plan).size
-    if plan.sums_alone:
-        return 8 * math.prod(sums_shape(plan))
-    numbers = task_of(plan).numbers_per_row(plan) + (plan.gate is not None)
-    return _PRECISION_BYTES[plan.upload.precision] * numbers * plan.reference.num_rows
-
-
-def sums_shape(plan: Plan) -> tuple[int, int]:
-    """Return the shape of sums of moments: scales, and products of each two of a row's numbers."""
-    assert plan.moments is not None
-    size = plan.num_summed + plan.num_outputs
-    return len(plan.moments.scales), size * (size + 1) // 2
 
 
 def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:

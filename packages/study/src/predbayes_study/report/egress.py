@@ -23,36 +23,18 @@ from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments
 from predbayes.text import printable
-from predbayes_study.extras.sealed.masking import WORDS
+from predbayes_study.extras.moments.payload import summed_classes, summed_features
+from predbayes_study.payload import payload_of
 from predbayes_study.payloads.details import Details
-from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.measurement import Measurement
 from predbayes_study.report.pages import render_page
 from predbayes_study.tasks import task_of
 from predbayes_study.trust.signing import fingerprint
-from predbayes_study.wording import counted, decimals, plain
+from predbayes_study.wording import decimals, plain
 
 SURE = 0.99  # a probability from which a model counts as sure of a class
 
-_ARRAYS = {
-    "log_probs": "probabilities that the site’s model gives to each of the {classes} classes, as "
-    "logarithms: one line for each of the {rows} reference rows",
-    "mean": "value that the site’s model expects, one for each of the {rows} reference rows",
-    "log_odds": "chance of the event that the site’s model gives to each of the {classes} "
-    "intervals of time, for who reached it, as logarithms of odds: one line for each of the {rows} "
-    "reference rows",
-    "epistemic_var": "how unsure the model is of it for want of rows (a variance), likewise",
-    "noise_var": "how much true values scatter about it (a variance), likewise",
-    SUMS: "sums over the {trained} rows trained on: of each two of {features} features (1, the "
-    "plan’s {inputs} inputs, {random} random waves of them) and the target one product, on each of "
-    "{scales}; whole numbers, in steps of 1/4,096 squared",
-    WORDS: "the site’s terms of the pool for {rows} reference rows and {classes} classes, each "
-    "plus a number at random that only the key holders of the plan can find again: without them "
-    "these words are noise",
-    GATE: "how typical each of the {rows} reference rows is of the site’s own rows: how dense "
-    "these lie there, against how dense reference rows do, as a logarithm",
-}
 _SHOWN_FIELDS = {
     "format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner", "seen",
     "seals", "privacy",
@@ -110,18 +92,7 @@ def render_egress(
     _require_same(plan, upload, data)
     if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
         raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
-    arrays = in_order(upload.arrays)
-    lines = [
-        ArrayShown(
-            name,
-            _meaning(plan, name, data.num_trained),
-            str(array.dtype).removeprefix("torch."),
-            " × ".join(f"{n:,}" for n in array.shape),
-            array.nbytes,
-            _values(array),
-        )
-        for name, array in arrays.items()
-    ]
+    arrays, lines = upload.arrays, arrays_shown(plan, upload.arrays, data.num_trained)
     digest = upload.digest()
     return render_page(
         "egress.html.j2",
@@ -148,13 +119,25 @@ def render_egress(
     )
 
 
-def in_order(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Order arrays as `_ARRAYS` does, whatever order a file gives them in; others come last."""
-    order = [*_ARRAYS]
-    return {
-        name: arrays[name]
-        for name in sorted(arrays, key=lambda n: (order.index(n) if n in order else len(order), n))
-    }
+def arrays_shown(plan: Plan, arrays: Mapping[str, Tensor], num_trained: int) -> list[ArrayShown]:
+    """Describe every array by itself, in the order of the payload's words for them."""
+    meanings = payload_of(plan).meanings(plan, num_trained)
+    if unknown := sorted(arrays.keys() - meanings.keys()):
+        raise StudyError(
+            f"the upload has an array {printable(unknown[0])!r}, which the plan does not ask for"
+        )
+    return [
+        ArrayShown(
+            name,
+            meaning,
+            str(array.dtype).removeprefix("torch."),
+            " × ".join(f"{n:,}" for n in array.shape),
+            array.nbytes,
+            _values(array),
+        )
+        for name, meaning in meanings.items()
+        if (array := arrays.get(name)) is not None
+    ]
 
 
 def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
@@ -172,22 +155,6 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
 
 
 # Arrays
-
-
-def _meaning(plan: Plan, name: str, num_trained: int) -> str:
-    if name not in _ARRAYS:
-        raise StudyError(f"the upload has an array {printable(name)!r}, which is no prediction")
-    rows = f"{plan.reference.num_rows:,}"
-    summed = plan.moments
-    return _ARRAYS[name].format(
-        rows=rows,
-        classes=plan.num_outputs,
-        trained=f"{num_trained:,}",
-        features=f"{plan.num_summed:,}",
-        inputs=f"{plan.num_inputs:,}",
-        random=0 if summed is None else f"{summed.features:,}",
-        scales=counted(0 if summed is None else len(summed.scales), "scale"),
-    )
 
 
 def _values(array: Tensor) -> str:

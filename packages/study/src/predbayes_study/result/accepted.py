@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -37,7 +37,7 @@ class Accepted:
 class AcceptedUpload(Accepted):
     """What a site sent of its rows."""
 
-    kind: Literal["predictions", "moments", "masked"]
+    kind: str
     agreed_rows: int | None = None  # at admission; None where the site's word is all there is
     privacy: str = ""  # what it promises to people; the number of rows has noise then
 

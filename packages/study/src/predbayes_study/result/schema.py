@@ -48,7 +48,7 @@ class SiteResult(Section):
 
     site: str
     digest: str  # of its upload
-    kind: Literal["predictions", "moments", "masked"]
+    kind: str  # of its upload
     num_rows: int  # as it states them
     agreed_rows: int | None = None  # at admission; None where nothing was agreed
     counted_rows: float  # that it counts for in the pool

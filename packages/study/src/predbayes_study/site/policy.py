@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from predbayes.errors import PlanError
 from predbayes.learning.named import AUTO
+from predbayes_study.payload import payload_named, payload_of
 from predbayes_study.plan.schema import Plan, decode, read_text
 from predbayes_study.plan.software import software_problem
 from predbayes_study.rules import Rule
@@ -65,7 +66,7 @@ class Asked:
         """Ask about a plan and what it makes leave."""
         named = plan.learner.name
         leaving = (
-            "predictions" if plan.sent == "masked" else plan.sent,
+            payload_of(plan).permission,
             *(() if plan.gate is None else ("gate",)),
         )
         return cls(plan, learner or ("" if named == "any" else named), num_rows, leaving)
@@ -73,7 +74,7 @@ class Asked:
     @classmethod
     def of_file(cls, kind: str) -> Asked:
         """Ask about a file of this kind; what is masked reveals less than predictions."""
-        return cls(leaving=("predictions" if kind == "masked" else kind,))
+        return cls(leaving=(payload_named(kind).permission,))
 
     @property
     def fitted(self) -> frozenset[str]:

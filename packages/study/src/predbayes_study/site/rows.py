@@ -21,6 +21,7 @@ from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
 from predbayes_study.extras.privacy.private import Noise
 from predbayes_study.kit.kit import Kit
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.site.blindspot import near_groups, with_blind_spot
 from predbayes_study.site.holdout import connected, hold_out
@@ -122,7 +123,7 @@ class SiteRows:
 
         Where no predictions leave, reference rows are not asked about: there is no blind spot.
         """
-        return self.split(kit.plan, site, None if kit.plan.sums_alone else kit.inputs)
+        return self.split(kit.plan, site, kit.inputs if payload_of(kit.plan).predicts else None)
 
     def rule(self, plan: Plan) -> str:
         """Say by which rule `split_for` holds rows out, in a few words."""
@@ -136,7 +137,7 @@ class SiteRows:
         if plan.learner.split == "stratified":
             parts.append("of each class its share" if task_of(plan).by_class else "")
             parts.append("equal rows together")
-        if not plan.sums_alone:
+        if payload_of(plan).predicts:
             parts.append("those near a reference row first")
         return ", ".join(filter(None, parts))
 

@@ -543,17 +543,14 @@ class _Rows:
         self.people = rows.patients_of(trained)
         return len(held_out)
 
-    def sums_problem(self, least: int) -> str:
-        """Say why sums over the rows would tell of single rows, if the plan asks for sums."""
-        from predbayes_study.site.sums import require_many
+    def why_refused(self, least: int) -> str:
+        """Return why nothing about the rows may leave, if that is so."""
+        from predbayes_study.payload import payload_of
 
-        if not self.kit.plan.sums_alone or self.trained is None:
+        if self.trained is None:
             return ""
-        try:
-            require_many(self.kit.plan, *self.trained, least, self.people)
-        except DataError as refused:
-            return str(refused)
-        return ""
+        plan = self.kit.plan
+        return payload_of(plan).why_refused(plan, self.trained, least, self.people)
 
 
 def _with_policy(checked: SiteCheck, rows: _Rows, least: int) -> SiteCheck:
@@ -571,7 +568,7 @@ def _with_policy(checked: SiteCheck, rows: _Rows, least: int) -> SiteCheck:
     if not checked.errors and rows.inputs is not None:
         told, near = near_findings(policy, kit, rows.inputs, least)
         problems += policy.problems(Asked.of(plan, num_rows=len(rows.inputs)))
-        problems.append(rows.sums_problem(policy.least_cell(plan)))
+        problems.append(rows.why_refused(policy.least_cell(plan)))
     else:
         problems += policy.problems(Asked.of(plan))
     findings = [*map(error, filter(None, problems)), *near, *checked.findings]
@@ -587,21 +584,10 @@ def _with_policy(checked: SiteCheck, rows: _Rows, least: int) -> SiteCheck:
 def asked(plan: Plan) -> Iterator[str]:
     """Yield what a plan asks of a site, in a few lines."""
     from predbayes.learning.named import AUTO
+    from predbayes_study.payload import payload_of, upload_bytes
     from predbayes_study.plan.models import sampler_settings
-    from predbayes_study.plan.sizes import upload_bytes
-    from predbayes_study.tasks import task_of
     from predbayes_study.tasks.choice import MOST_ROWS
 
-    rows = f"{plan.reference.num_rows:,} reference rows"
-    gate = "" if plan.gate is None else " and where your rows lie (the gate)"
-    counts = "your number of rows" if plan.promise is None else "your number of rows with noise"
-    if task_of(plan).by_class and plan.promise is None:
-        counts += " by class"
-    what = {
-        "predictions": f"predictions{gate} on {rows}, {counts}",
-        "moments": f"sums over your rows of products of {plan.num_summed:,} features",
-        "masked": f"predictions on {rows} under masks, opened only in a sum of many sites",
-    }[plan.sent]
     epochs = f"{sampler_settings(plan).num_epochs} times over your rows"
     learner = plan.learner.name
     if learner == "network":
@@ -616,7 +602,7 @@ def asked(plan: Plan) -> Iterator[str]:
     size = bytes_readable(upload_bytes(plan), places=0)
     release = "after somebody here approves it" if plan.upload.release == "manual" else "at once"
     lines = {
-        "leaves": f"{what}, about {size}, in one signed file, {release}",
+        "leaves": f"{payload_of(plan).in_words(plan)}, about {size}, in one signed file, {release}",
         "stays": "your table; every row of it",
         "trained": learner,
         "network": _network(plan),

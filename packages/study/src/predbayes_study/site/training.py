@@ -1,8 +1,7 @@
 """What a site does: fit a model to its rows, and make the one file that it sends.
 
     rows      encoded and split as the plan says (`study.site.rows`)
-    fit       a model, and from it the upload (`study.site.fitting`)
-    mask      if the plan's sums are sealed: predictions and class counts as words under masks
+    make      a model, and from it the upload: the plan's payload does it, of a `Job`
     release   signed, or held back until it is approved
 
 Training that was killed goes on, and gives the same upload to the bit. Under a plan that promises
@@ -27,9 +26,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -43,31 +40,19 @@ from predbayes.learning.local import (
     Predictor,
 )
 from predbayes.learning.named import AUTO
-from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
+from predbayes.predictive.families import Predictive
 from predbayes.progress import Callback, Event, listening
-from predbayes_study.extras.privacy.private import PrivateLogistic
-from predbayes_study.extras.sealed.masking import masked
-from predbayes_study.extras.sealed.secure_sum import to_words
 from predbayes_study.kit.kit import Kit
+from predbayes_study.payload import payload_of
 from predbayes_study.payloads.details import having_seen
-from predbayes_study.plan.models import make_learner
-from predbayes_study.plan.schema import Plan
 from predbayes_study.report.egress import DataSummary, render_egress
 from predbayes_study.report.measurement import Measurement, measured
 from predbayes_study.rules import errors_of
-from predbayes_study.site.budget import Book, Spent
-from predbayes_study.site.fitting import (
-    choose_at_site,
-    fit_site,
-    release_key,
-    require_learner,
-)
+from predbayes_study.site.fitting import Job, choose_at_site, require_learner
 from predbayes_study.site.overlap import near_findings
 from predbayes_study.site.policy import Asked
 from predbayes_study.site.release import Approvals, write_upload
 from predbayes_study.site.rows import SiteRows
-from predbayes_study.site.secret import release_id
-from predbayes_study.site.sums import require_many
 from predbayes_study.site.witness import Heads
 from predbayes_study.tasks.choice import Choice
 from predbayes_study.trust.signing import SigningKey
@@ -128,19 +113,20 @@ class Training:
         upload = self._finished(identity)
         again = upload is not None
         if upload is None:
-            self._spend(rows)
-            checkpoint = Checkpoint(home / _CHECKPOINT, identity)
-            with listening([_within(self.approvals.policy.max_hours)]):
-                upload, own = fit_site(
-                    self.kit,
-                    self.site,
-                    rows,
-                    self._settled(rows, identity),
-                    checkpoint=checkpoint,
-                    device=self.device,
-                    allow_networks=self.allow_networks,
-                )
-            upload = _hidden(self.kit.plan, upload, self.key)
+            job = Job(
+                self.kit,
+                self.site,
+                rows,
+                self._settled(rows, identity),
+                key=self.key,
+                checkpoint=Checkpoint(home / _CHECKPOINT, identity),
+                device=self.device,
+                allow_networks=self.allow_networks,
+            )
+            folder, policy = self.approvals.folder, self.approvals.policy
+            payload_of(self.kit.plan).reserve(job, table=self.table, policy=policy, folder=folder)
+            with listening([_within(policy.max_hours)]):
+                upload, own = job.run()
             if self.kit.signed is not None and self.kit.plan.coordinator is not None:
                 key = self.kit.plan.coordinator.signing
                 head = Heads(self.approvals.folder).note(self.kit.signed, key)
@@ -153,23 +139,6 @@ class Training:
                 remove(path)
         choice = _read_choice(home / CHOICE_FILE, identity) if self.learner == AUTO else None
         return self._release(upload, rows, choice, again=again)
-
-    def _spend(self, rows: SiteRows) -> None:
-        """Write into the book of budgets what the upload promises, before it is made."""
-        plan = self.kit.plan
-        if plan.promise is None:
-            return
-        learner = make_learner(plan, self.learner)
-        assert isinstance(learner, PrivateLogistic)  # as the plan has it
-        spent = Spent(
-            table=self.table,
-            release=release_id(release_key(self.kit, self.site, rows, learner)),
-            plan=self.kit.digest,
-            study=plan.name,
-            site=self.site,
-            guarantee=plan.promise,
-        )
-        Book(self.approvals.folder).spend(spent, self.approvals.policy)
 
     def _settled(self, rows: SiteRows, identity: str) -> str:
         """The learner's name; if the rows are to choose it, what they chose is kept."""
@@ -202,8 +171,9 @@ class Training:
             )
         )
         least = policy.least_cell(plan)
-        if plan.sums_alone:
-            require_many(plan, *rows[trained], least, rows.patients_of(trained))
+        people = rows.patients_of(trained)
+        if why := payload_of(plan).why_refused(plan, rows[trained], least, people):
+            raise DataError(why)
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
 
@@ -351,24 +321,9 @@ def _keep_holdout(path: Path, kit: Kit, site: str, rows: SiteRows, own: Predicto
     _, held_out = rows.split_for(kit, site)
     inputs = rows.inputs[held_out] if len(held_out) else rows.inputs[:1]
     arrays = {name: a[: len(held_out)] for name, a in to_arrays(own.predict(inputs)).items()}
-    if not kit.plan.sums_alone:
+    if payload_of(kit.plan).predicts:
         elsewhere = to_arrays(own.predict(kit.inputs))
         arrays |= {_INPUTS: kit.inputs, **{_TAUGHT + name: a for name, a in elsewhere.items()}}
     kept = {name: array.float().contiguous() for name, array in arrays.items()}
     told = {"data": rows.digest(), "plan": kit.plan.digest()}
     write_whole(path, lambda partial: save_file({**kept, "rows": held_out}, partial, metadata=told))
-
-
-def _hidden(plan: Plan, upload: Upload, key: SigningKey) -> Upload:
-    """The upload under masks, if the plan's sums are sealed; its masks are random, and never kept.
-
-    So training again makes another file of the same terms.
-    """
-    if plan.sealing is None:
-        return upload
-    predictive, counts = upload.predictive(), upload.info.class_rows
-    form = plan.sealing.form(plan)
-    bounded: Any = predictive.bounded(LOG_PROB_FLOOR)
-    class_rows = None if counts is None else torch.tensor(counts, dtype=torch.float64)
-    words = to_words(form, bounded, upload.info.num_rows, class_rows)
-    return masked(upload, words, plan.sealing.recipients, key)

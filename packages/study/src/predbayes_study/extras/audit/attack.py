@@ -47,10 +47,12 @@ from predbayes_study.extras.audit.leakage import AttackResult
 from predbayes_study.extras.audit.membership import Leak, attack
 from predbayes_study.extras.audit.shadows import GateOf, Shadows, fit_shadows
 from predbayes_study.kit.kit import Kit
+from predbayes_study.payload import payload_of
+from predbayes_study.payloads.predictions import gate_learner_of
 from predbayes_study.plan.models import make_learner, upload_dtype
 from predbayes_study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes_study.plan.schema import Plan
-from predbayes_study.site.fitting import choose_at_site, gate_learner_of, require_learner
+from predbayes_study.site.fitting import choose_at_site, require_learner
 from predbayes_study.site.holdout import connected
 from predbayes_study.site.policy import SitePolicy
 from predbayes_study.site.rows import SiteRows
@@ -92,7 +94,7 @@ def audit(
     """
     plan = kit.plan
     require_learner(plan, learner)
-    if plan.sums_alone:
+    if not payload_of(plan).predicts:
         raise PlanError(
             "the plan asks for sums of moments, which no model is fitted for: there is nothing to "
             "audit; the egress page says what sums tell"

@@ -7,5 +7,6 @@ from predbayes_study.extra import Extra
 extra = Extra(
     "predbayes_study.extras.moments",
     sections={"moments": "section:Moments"},
+    payloads={"moments": "payload:MomentSums"},
     rules={"review": "rules:REVIEW", "policy": "rules:POLICY"},
 )

@@ -7,4 +7,5 @@ from predbayes_study.extra import Extra
 extra = Extra(
     "predbayes_study.extras.privacy",
     sections={"privacy": "section:Privacy"},
+    payloads={"private": "payload:PrivatePredictions"},
 )
