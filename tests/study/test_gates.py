@@ -173,7 +173,7 @@ class TestIntake:
         upload = world.upload("Alpha")
         bare = {name: a for name, a in upload.arrays.items() if name != GATE}
         old = dataclasses.replace(upload, arrays=bare)
-        assert "no gate, which the plan asks for" in self.refused(world, old, tmp_path)
+        assert "no array 'gate', which the plan asks for" in self.refused(world, old, tmp_path)
 
     def test_a_gate_that_was_not_asked_for_is_refused(self, worlds, tmp_path):
         world = worlds["classes"]

@@ -27,6 +27,7 @@ from predbayes_flower.wire import read_upload, sealed_content, to_tensor, words
 from predbayes_study.coordinator.intake import Intake
 from predbayes_study.coordinator.run_status import RunStatus, one_run
 from predbayes_study.coordinator.study import Study
+from predbayes_study.payload import EVALUATION, payload_of
 from predbayes_study.report.unlabelled import in_short
 from predbayes_study.trust.sealed import read_envelope
 from predbayes_study.wording import counted
@@ -149,7 +150,7 @@ def run_study(
         if num_in < quorum:
             came = counted(num_in, "site")
             raise StudyError(f"the round ended with {came}; the plan's quorum is {quorum}")
-        if study.plan.sealing is not None:
+        if payload_of(study.plan).is_opened:
             _log.info("the round has ended; next: predbayes study request, for the key holders")
         elif finish:
             all_sites = {**dict.fromkeys(sorted(study.state().keys), "not there"), **sites}
@@ -169,7 +170,7 @@ def _write_upload(content: Any, most_bytes: int, path: Path) -> str:
         path.write_bytes(sealed)
         return read_envelope(path).site
     upload, signature = unpack_upload(content, most_bytes)
-    if upload.info.kind == "evaluation":
+    if upload.info.kind == EVALUATION:
         raise UploadError("its answer is an evaluation and no upload")
     upload.save(path, signature)
     return upload.info.site

@@ -26,6 +26,7 @@ from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
 from predbayes_study.extra import added
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.schema import Category, Column, Plan, Vector
 from predbayes_study.report import figures
 from predbayes_study.report.clinical import (
@@ -250,7 +251,7 @@ def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     else:
         lines += _by_name(result, found, _found_line, "Screening found against")
         lines += _by_name(result, limited, _limited_line, "Limited in weight:")
-    if plan.rules.max_weight is None and plan.sealing is None:
+    if plan.rules.max_weight is None and not payload_of(plan).is_opened:
         lines.append("The plan puts no limit on what a site weighs: it counts for its stated rows.")
     return lines
 
@@ -337,7 +338,7 @@ def _with_risk(scores: Evaluated) -> Scores:
 def fitted_words(plan: Plan) -> str:
     """Say what the plan has sites fit."""
     name = plan.learner.name
-    if plan.sums_alone:
+    if not payload_of(plan).predicts:
         return "nothing: they add up products of numbers of their rows"
     if name == AUTO:
         return f"one of {', '.join(plan.tried)}, which each site’s own rows chose"

@@ -445,6 +445,7 @@ def _approvable(path: Path) -> Approvable:
     from predbayes.exchange.upload import Upload
     from predbayes_study.attachments import kind_named, kind_of
     from predbayes_study.kit.kit import Kit
+    from predbayes_study.payload import EVALUATION
     from predbayes_study.payloads.details import read_header
     from predbayes_study.site.policy import Asked
 
@@ -460,7 +461,7 @@ def _approvable(path: Path) -> Approvable:
         return Approvable(attached, sent.digest, about, made_by, Asked(leaving=(attached,)))
     header = read_header(path)
     kind = header.info.kind
-    made_by = "evaluate" if kind == "evaluation" else "train"
+    made_by = "evaluate" if kind == EVALUATION else "train"
     return Approvable(
         "upload",
         Upload.load(path, header).digest(),

@@ -1,0 +1,61 @@
+"""What a study does with a kind of upload is in the file of its payload, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from predbayes.errors import UploadError
+from predbayes.exchange.upload import spec_of
+from predbayes_study.payload import payload_named, payload_of, upload_bytes
+from tests.study.world import make_world
+
+ROOT = Path(__file__).parents[2] / "packages"
+BRANCH = re.compile(
+    r"""info\.kind\b|\.sent\ (==|!=)|\bEVALUATION\b|\bsums_alone\b|\.sealing\b
+    |["'](masked|moments|private)["']""",
+    re.VERBOSE,
+)
+
+PLACES = {  # where a branch on a kind of upload is, and why
+    "study/plan/schema.py": "properties by which pages ask what leaves",
+    "study/coordinator/intake.py": "an evaluation may come in place of the plan's upload",
+    "study/coordinator/step.py": "the ledger has a step of its own for evaluations",
+    "study/coordinator/status.py": "it says what is missing, and must not load a payload for that",
+    "study/site/site.py": "`site evaluate` signs evaluations",
+    "study/report/unlabelled.py": "a result says how it was pooled, without its plan",
+    "study/report/egress.py": "it refuses to show an upload of another kind than the plan's",
+    "study/result/influence.py": "names of a pool's terms",
+    "flower/server.py": "a node answers with an upload, and never with an evaluation",
+}
+
+
+def test_no_other_file_branches_on_a_kind_of_upload():
+    found = set()
+    for name in ("study", "flower"):
+        source = ROOT / name / "src" / f"predbayes_{name}"
+        for path in source.rglob("*.py"):
+            inside = path.relative_to(source).as_posix()
+            own = inside == "payload.py" or inside.startswith(("payloads/", "extras/"))
+            if not own and BRANCH.search(path.read_text("utf-8")):
+                found.add(f"{name}/{inside}")
+    assert found == PLACES.keys()
+
+
+@pytest.mark.parametrize("gate", ["", "[gate]\n"])
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_payload_names_the_arrays_that_it_makes(gate, regression, tmp_path):
+    world = make_world(tmp_path, regression=regression, gate=gate)
+    plan, upload = world.kit.plan, world.upload("Alpha")
+    payload = payload_of(plan)
+    assert payload.kind == upload.info.kind == plan.sent
+    assert payload.arrays(plan) == {name: spec_of(a) for name, a in upload.arrays.items()}
+    assert payload.meanings(plan, 10).keys() >= upload.arrays.keys()
+    assert upload_bytes(plan) == sum(array.nbytes for array in upload.arrays.values())
+
+
+def test_a_kind_that_no_extra_adds_is_refused():
+    with pytest.raises(UploadError, match="weights"):
+        payload_named("weights")
