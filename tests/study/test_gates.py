@@ -12,7 +12,7 @@ from predbayes.exchange.upload import GATE, Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
 from predbayes_study.coordinator.intake import Intake
-from predbayes_study.payload import upload_bytes
+from predbayes_study.payload import payload_of, upload_bytes
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.schema import Gate, Plan
 from predbayes_study.plan.text import dump
@@ -102,7 +102,7 @@ class TestSite:
         gate = self.made(worlds, f"{kind} gated").gate
         right = world.kit.inputs[:, 0] > 0.5
         assert gate[right].mean() > gate[~right].mean() + 1
-        Intake.of(world.kit.plan)._check_range(self.made(worlds, f"{kind} gated"))
+        payload_of(world.kit.plan).check(world.kit.plan, self.made(worlds, f"{kind} gated"), "")
 
     def test_the_same_rows_give_the_same_bits_and_one_less_other_halves(self, worlds, kind):
         first, again = (self.made(worlds, f"{kind} gated") for _ in range(2))
