@@ -98,9 +98,10 @@ def request_command(
     from predbayes.files import write_bytes
     from predbayes_study.extras.sealed.masking import REQUEST
     from predbayes_study.extras.sealed.request import request_sums
+    from predbayes_study.extras.sealed.section import Sealed
 
     opened = predbayes_study.Study(study)
-    asked, sealing = request_sums(opened), opened.plan.sealing
+    asked, sealing = request_sums(opened), opened.plan.section(Sealed)
     assert sealing is not None  # or it would have been refused
     out.mkdir(parents=True, exist_ok=True)
     for number, (one, key) in enumerate(zip(asked, sealing.public_keys, strict=True), 1):

@@ -122,9 +122,10 @@ def _sealing(plan: Plan, request: Request, key: CoordinatorKey) -> Sealed:
     """The terms of sealed sums, if the request is of this plan and the plan names the holder."""
     if request.plan != plan.digest():
         raise StudyError("the request belongs to a different plan than this kit")
-    if plan.sealing is None or key.public not in plan.sealing.public_keys:
+    sealing = plan.section(Sealed)
+    if sealing is None or key.public not in sealing.public_keys:
         raise StudyError("the plan does not name this holder's key")
-    return plan.sealing
+    return sealing
 
 
 def require_apart(asked: Mapping[str, str], opened: list[dict[str, str]], minimum: int) -> None:

@@ -6,6 +6,7 @@ from predbayes.errors import StudyError
 from predbayes_study.coordinator.step import begin_step
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.sealed.masking import Request, requests_of
+from predbayes_study.extras.sealed.section import Sealed
 
 
 def request_sums(study: Study) -> list[Request]:
@@ -17,7 +18,8 @@ def request_sums(study: Study) -> list[Request]:
     with study.audit.during("request") as what, begin_step(study) as step:
         state, plan = step.state, study.plan
         what["uploads"] = num_in = len(state.uploads)
-        if plan.sealing is None:
+        sealing = plan.section(Sealed)
+        if sealing is None:
             raise StudyError("the plan's sums are not sealed, so there is nobody to ask")
         quorum = plan.rules.quorum
         if num_in < quorum:
@@ -25,4 +27,4 @@ def request_sums(study: Study) -> list[Request]:
                 f"sites that are in: {num_in}; the plan's quorum is {plan.rules.quorum}"
             )
         sent = ((study.read(accepted), accepted.key) for accepted in state.in_order)
-        return requests_of(plan.digest(), sent, plan.sealing.recipients)
+        return requests_of(plan.digest(), sent, sealing.recipients)
