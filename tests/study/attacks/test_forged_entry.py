@@ -9,7 +9,7 @@ import pytest
 
 from predbayes.errors import StudyError
 from predbayes.files import file_digest
-from predbayes_study.payloads.details import save_signed
+from predbayes_study.payloads.details import sign
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
 from tests.study.world import make_world
@@ -35,7 +35,7 @@ def forge(world, study, signed_by=None, key=None):
     upload = world.upload("Beta")
     digest = upload.digest()
     path = study.folder / "uploads" / f"{digest}.safetensors"
-    save_signed(upload, path, signed_by)
+    upload.save(path, None if signed_by is None else sign(upload, signed_by))
     data = {
         "site": "Beta",
         "digest": digest,
