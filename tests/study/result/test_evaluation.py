@@ -393,7 +393,7 @@ class TestStudy:
         for make, why in (
             (arrays, "sums alone"),
             (altered, "altered on the way"),
-            (lambda: evaluation_file(world, "Alpha", MODEL), "no result of this study"),
+            (lambda: evaluation_file(world, "Alpha", MODEL), "did not produce"),
             (lambda: evaluation_file(world, "Alpha", model, num_rows=5000), "5,000 rows"),
             (lambda: evaluation_file(world, "Alpha", model, key=world.key("Beta")), "not signed"),
         ):
