@@ -279,9 +279,9 @@ def of_one_scale(moments):
 
 UNIT = 2**24
 HOSTILE = {
-    "wrong width": (lambda m: m[:, :-1], "type and shape of the plan"),
-    "numbers": (lambda m: m.double(), "type and shape of the plan"),
-    "not a number": (lambda m: m.double() * torch.nan, "not finite|type and shape of the plan"),
+    "wrong width": (lambda m: m[:, :-1], "and the plan's is"),
+    "numbers": (lambda m: m.double(), "and the plan's is"),
+    "not a number": (lambda m: m.double() * torch.nan, "not finite|and the plan's is"),
     "no rows": (lambda m: m * 0, "no rows"),
     "another number of rows": (lambda m: m * 2, "sums are over 800 rows, and it states 400"),
     "absurd squares": (put(5, 5, 2**60), "squares that no row can have"),

@@ -312,7 +312,7 @@ def make_scenes(root: Path, names: Sequence[str]) -> dict[str, Scene]:
 
 
 def _conclude_once(root: Path) -> None:
-    for name in ("conclude", "render_report", "render_card"):
+    for name in ("conclude_study", "render_report", "render_card"):
         remember(finish_module, name)
     shutil.copytree(root / "finish", root / "remembered")
     Study(root / "remembered" / "study").finish()
