@@ -25,7 +25,7 @@ def test_the_code_of_the_readme_is_an_example_that_runs():
 
 def test_nothing_is_installed_from_an_index_that_does_not_have_it():
     """Who may give the name to another package there would be installed instead."""
-    kinds = ("README.md", "docs/*.md", "docs/gallery/*.md", "examples/*/*.md", "src/**/*.py")
+    kinds = ("README.md", "docs/*.md", "docs/gallery/*.md", "examples/*/*.md", "packages/*/src/**/*.py")
     texts = {path: path.read_text("utf-8") for kind in kinds for path in ROOT.glob(kind)}
     asked = re.compile(r"pip install [^\n`]*?(?<![-/\w])predbayes(?:\[|['\" `]|$)", re.M)
     from_index = {
@@ -54,7 +54,9 @@ def test_the_architecture_page_names_every_layer_every_room_and_true_files():
     assert [name for name in names if not re.search(rf"`{name}(?:/|\.py)?`", text)] == []
     modules = re.findall(r"`((?:\w+/)+\w+\.(?:py|html\.j2))`", text)
     assert len(modules) >= 20
-    assert [name for name in modules if not (ROOT / "src" / "predbayes" / name).exists()] == []
+    sources = [*ROOT.glob("packages/*/src"), ROOT / "packages" / "core" / "src" / "predbayes"]
+    missing = [name for name in modules if not any((at / name).exists() for at in sources)]
+    assert missing == []
 
 
 def test_the_pages_on_pools_run_as_printed():
