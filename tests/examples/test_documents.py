@@ -25,7 +25,13 @@ def test_the_code_of_the_readme_is_an_example_that_runs():
 
 def test_nothing_is_installed_from_an_index_that_does_not_have_it():
     """Who may give the name to another package there would be installed instead."""
-    kinds = ("README.md", "docs/*.md", "docs/gallery/*.md", "examples/*/*.md", "packages/*/src/**/*.py")
+    kinds = (
+        "README.md",
+        "docs/*.md",
+        "docs/gallery/*.md",
+        "examples/*/*.md",
+        "packages/*/src/**/*.py",
+    )
     texts = {path: path.read_text("utf-8") for kind in kinds for path in ROOT.glob(kind)}
     asked = re.compile(r"pip install [^\n`]*?(?<![-/\w])predbayes(?:\[|['\" `]|$)", re.M)
     from_index = {

@@ -1,21 +1,20 @@
-"""The recipes of CONTRIBUTING: each adds something by its files alone, and a study works with it."""
+"""The recipes of CONTRIBUTING: each adds something by its files alone, and a study has it."""
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
-import pytest
-import torch
-import io
 import pandas as pd
+import pytest
 
 from predbayes.learning import named
 from predbayes.predictive import measures
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.measures import Measure
-from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.release import Approvals
+from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.training import Training
 from tests.study.world import make_world, own_table
 
@@ -26,7 +25,9 @@ AIMS = {"Add a learner": 2, "Add a type of column": 3, "Add a measure": 1, "Add 
 
 def files_of(text: str) -> tuple[set[str], set[str]]:
     """The source files that a recipe names, and its tests."""
-    return set(re.findall(r"`(packages/[\w/.]+)`", text)), set(re.findall(r"`(tests/[\w/.]+)", text))
+    return set(re.findall(r"`(packages/[\w/.]+)`", text)), set(
+        re.findall(r"`(tests/[\w/.]+)", text)
+    )
 
 
 def test_each_recipe_names_as_few_files_as_it_may_and_the_test_that_walks_it():
@@ -56,7 +57,12 @@ def test_a_learner_is_a_row_of_a_table(tmp_path, monkeypatch):
     frame = pd.read_csv(io.StringIO(table), dtype=str, keep_default_na=False)
     rows = SiteRows.of(world.kit.plan, frame)
     made = Training(
-        world.kit, "Alpha", world.key("Alpha"), Approvals(tmp_path), tmp_path / "out", "nearest-rows"
+        world.kit,
+        "Alpha",
+        world.key("Alpha"),
+        Approvals(tmp_path),
+        tmp_path / "out",
+        "nearest-rows",
     ).run(rows)
     assert made.upload.info.learner == "nearest-rows"
     assert made.upload.predictive().log_probs.shape == (len(world.kit.inputs), 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 import torch
 
@@ -221,6 +222,18 @@ class TestCopies:
         alike = [Contribution(site.site, site.predictive, 400.0) for site in sites]
         assert copies_among(alike) == {"site 0": ("site 1",), "site 1": ("site 0",)}
 
+    @pytest.mark.slow("a rate over a hundred studies")
+    @pytest.mark.parametrize(("num_sites", "most"), [(3, 0.06), (5, 0.1), (8, 0.16)])
+    def test_small_models_are_seldom_taken_for_copies(self, num_sites, most):
+        """Of five numbers all may be alike by chance; 300 draws have 1.7, 4.3 and 9.3 %."""
+        named = 0
+        for seed in range(100):
+            rng = np.random.default_rng(seed)
+            inputs = rng.normal(size=(300, 4))
+            named += bool(copies_among([_logistic(k, inputs, rng) for k in range(num_sites)]))
+        print(f"{named} of 100")  # noqa: T201 - pytest -rP shows it
+        assert named <= 100 * most
+
     def test_of_two_sites_only_exact_copies_can_be_told(self, rng):
         sites = study(Categorical, 0)[0][:2]
         noisy = replaced(sites[1], with_noise(sites[0].predictive, rng))
@@ -234,6 +247,17 @@ class TestCopies:
         sites[:2] = [replaced(s, always_the_same(sites[0].predictive)) for s in sites[:2]]
         assert copies_among(sites) == {}
         assert copies_among([]) == {}
+
+
+def _logistic(k, inputs, rng):
+    """A site of 240 rows with a logistic regression of four columns."""
+    from sklearn.linear_model import LogisticRegression
+
+    rows = rng.normal(size=(240, 4))
+    odds = rows @ np.array([1.0, 0.5, -0.5, 0.8])
+    model = LogisticRegression().fit(rows, rng.random(240) < 1 / (1 + np.exp(-odds)))
+    log_probs = torch.tensor(model.predict_log_proba(inputs))
+    return Contribution(f"site {k}", Categorical(log_probs), 240.0)
 
 
 class TestPoisons:
