@@ -7,8 +7,8 @@ from pathlib import Path
 from predbayes.exchange.header import Header
 from predbayes_flower.server import run_study
 from predbayes_flower.study_client import app
+from predbayes_study.extras.privacy.budget import FILE
 from predbayes_study.payloads.details import promise_of
-from predbayes_study.site.budget import FILE
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import QUICK, make_node, write_rows
 from tests.study.site.test_private import PRIVATE, PROMISE

@@ -19,16 +19,17 @@ from predbayes.errors import (
 )
 from predbayes.learning.guarantee import Guarantee
 from predbayes.seeding import generator
+from predbayes_study.extras.privacy.budget import FILE, Book
+from predbayes_study.extras.privacy.secret import SUFFIX, read_secret
 from predbayes_study.extras.survey.leaving import write_survey
+from predbayes_study.payload import payload_of
 from predbayes_study.payloads.details import promise_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
-from predbayes_study.site.budget import FILE, Book
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.policy import Asked, SitePolicy
 from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows
-from predbayes_study.site.secret import SUFFIX, read_secret, secret_for
 from predbayes_study.site.training import EGRESS_FILE, Training
 from predbayes_study.tables.mapping import PATIENT
 from predbayes_study.tables.sitefile import Policy, SiteFile
@@ -178,9 +179,11 @@ class TestSecret:
     def test_is_made_once_for_its_owner_alone(self, world, tmp_path):
         own = SiteFile.loads('format = 1\nname = "Alpha"')
         own._folder = tmp_path
-        made = secret_for(world.kit.plan, own)
+        secret = payload_of(world.kit.plan).secret
+        assert secret(own, may_make=False) == b"0" * 32
+        made = secret(own)
         path = tmp_path / f"Alpha{SUFFIX}"
-        assert (len(made), secret_for(world.kit.plan, own)) == (32, made)
+        assert (len(made), secret(own)) == (32, made)
         if system.NAME != "win32":  # where files have no mode
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
 

@@ -8,6 +8,7 @@
 Models are made of some kinds (`ModelPayload`):
 
     why_refused what would be told of single rows; it is asked before anything is fitted
+    hold_out    which rows are held out, if not those that the plan's seed draws
     make        fit a model to a site's rows, and make the upload
     conclude    lift and fold all uploads, and make a model and its result of their sum
 
@@ -28,6 +29,7 @@ from predbayes.errors import UploadError
 from predbayes_study import extra
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor
 
     from predbayes.exchange.header import Spec
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from predbayes_study.result.analysis import Conclusion, Evidence
     from predbayes_study.site.fitting import Job
     from predbayes_study.site.policy import SitePolicy
+    from predbayes_study.site.rows import SiteRows
+    from predbayes_study.tables.sitefile import SiteFile
 
 EVALUATION = "evaluation"
 """The kind of what a site says about a model, which the ledger has a step of its own for."""
@@ -77,6 +81,9 @@ class ModelPayload(Payload):
     is_opened: ClassVar[bool] = False
     """Whether key holders open the sum of all uploads: the coordinator sees no single one."""
 
+    refusals_tell: ClassVar[bool] = True
+    """Whether a site may say, by what it refuses, what it found of all its rows."""
+
     @abstractmethod
     def in_words(self, plan: Plan) -> str:
         """Return what leaves a site, in a line for whoever approves it."""
@@ -102,6 +109,30 @@ class ModelPayload(Payload):
             people: Number of the person of each row, where that is known, (N,).
         """
         del plan, rows, least, people
+        return ""
+
+    def secret(self, own: SiteFile, *, may_make: bool = True) -> bytes:
+        """Return what a site draws from that it alone knows; empty if it needs nothing like that.
+
+        Args:
+            own: What the site says of itself.
+            may_make: Whether to make a secret if there is none, and return no stand-in.
+        """
+        del own, may_make
+        return b""
+
+    def require_table(self, plan: Plan, frame: pd.DataFrame) -> None:
+        """Refuse a table that lacks what the upload needs beside inputs and targets."""
+        del plan, frame
+
+    def hold_out(self, plan: Plan, site: str, rows: SiteRows) -> Tensor | None:
+        """Return which rows are held out, (N,); None if the plan's seed draws them."""
+        del plan, site, rows
+        return None
+
+    def holdout_rule(self, plan: Plan) -> str:
+        """Return by which rule `hold_out` does so, in a few words."""
+        del plan
         return ""
 
     def reserve(self, job: Job, *, table: str, policy: SitePolicy, folder: Path) -> None:
@@ -142,12 +173,8 @@ def payload_named(kind: str) -> Payload:
 
 
 def payload_of(plan: Plan) -> ModelPayload:
-    """Return what the sites of a plan send.
-
-    Predictions under a promise of differential privacy are of the same kind, and made otherwise.
-    """
-    kind = plan.sent if plan.promise is None else "private"
-    return cast(ModelPayload, payload_named(kind))
+    """Return what the sites of a plan send: two payloads may make one kind in two ways."""
+    return cast(ModelPayload, payload_named(plan.payload))
 
 
 def upload_bytes(plan: Plan) -> int:

@@ -10,13 +10,12 @@
     gaussian-process      with learnt length scale and noise
     package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
                           package; built without arguments
-    dp-logistic           linear, under the differential privacy that the plan promises
     auto                  a linear model, boosting or the small network: which, cross-validation
                           says (`choose_learner`)
 
-A plan prescribes one of them, or leaves the choice to the sites (`any`). All but the networks need
-scikit-learn. A class of a package is a site's own choice, in its own command or configuration: no
-plan can name it.
+The section of an extra may add a learner. A plan prescribes one of them, or leaves the choice to
+the sites (`any`). All but the networks need scikit-learn. A class of a package is a site's own
+choice, in its own command or configuration: no plan can name it.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ from predbayes.errors import PlanError, no_such
 from predbayes.exchange.header import Spec
 from predbayes.exchange.upload import spec_of
 from predbayes.learning.local import Learner, Network, SGHMCLearner
-from predbayes.learning.named import BY_TASK, PRIVATE
+from predbayes.learning.named import BY_TASK
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Predictive
-from predbayes_study.extras.privacy.private import PrivateLogistic
 from predbayes_study.payload import payload_of
 from predbayes_study.plan.networks import Build, Installed, require_agreed
 from predbayes_study.plan.schema import FrozenNetwork, Plan, count_parameters
@@ -130,8 +128,9 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> Learner:
     if name == "small-network":
         small = Network.mlp(plan.num_inputs, task_of(plan).likelihood(plan), SMALL)
         return SGHMCLearner(small, sampler_settings(plan), device)
-    if name == PRIVATE and plan.promise is not None:
-        return PrivateLogistic(plan.num_outputs, plan.promise)
+    for section in plan.sections.values():
+        if (added := section.learner(plan, name)) is not None:
+            return added
     known = BY_TASK[plan.target.task]
     if ":" in name:
         estimator = _load(name)()

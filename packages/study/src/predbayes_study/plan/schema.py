@@ -72,6 +72,7 @@ from predbayes_study.plan.rules import RULES
 from predbayes_study.rules import Rule, findings
 
 if TYPE_CHECKING:
+    from predbayes.learning.local import Learner
     from predbayes_study.extras.moments.section import Moments
     from predbayes_study.extras.sealed.section import Sealed
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
@@ -134,6 +135,7 @@ class Added(Section):
     """A section that an extra adds; of it the rest of the study knows what this class says."""
 
     sends: ClassVar[str] = ""  # the kind of upload, where it is not predictions
+    payload: ClassVar[str] = ""  # the name of what makes it, where that is not the kind's
     tasks: ClassVar[tuple[str, ...]] = ()  # that it is for; empty: all
     learners: ClassVar[tuple[str, ...]] = ()  # that sites may fit; empty: all
     excludes: ClassVar[tuple[str, ...]] = ()  # sections and keys that it does not go together with
@@ -141,6 +143,10 @@ class Added(Section):
     @property
     def promise(self) -> Guarantee | None:
         """The differential privacy of each upload."""
+        return None
+
+    def learner(self, plan: Plan, name: str) -> Learner | None:  # noqa: ARG002
+        """Return the learner that sites fit by a name; None if the section adds none."""
         return None
 
     def caution(self, plan: Plan) -> str:  # noqa: ARG002
@@ -547,6 +553,12 @@ class Plan(Section):
         """The kind of upload that leaves a site."""
         kinds = (section.sends for section in self.sections.values())
         return next(filter(None, kinds), "predictions")
+
+    @property
+    def payload(self) -> str:
+        """The name of the payload that makes it."""
+        names = (section.payload for section in self.sections.values())
+        return next(filter(None, names), self.sent)
 
     @property
     def sums_alone(self) -> bool:

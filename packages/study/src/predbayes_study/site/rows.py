@@ -3,7 +3,7 @@
 A share of the rows is never trained on. Rows of one patient are on one side, and so are copies of
 a row and each class's share if the plan says `stratified`; rows that a reference row is near to
 are held out first (`study.site.blindspot`). Which they are derives from the plan's seed and the
-site's name, and under a promise of differential privacy from the site's secret.
+site's name, unless the plan's payload draws them otherwise.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from predbayes.errors import DataError, TrainingError
+from predbayes.errors import DataError
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
-from predbayes_study.extras.privacy.private import Noise
 from predbayes_study.kit.kit import Kit
 from predbayes_study.payload import payload_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.site.blindspot import near_groups, with_blind_spot
 from predbayes_study.site.holdout import connected, hold_out
-from predbayes_study.site.secret import derived, secret_for
 from predbayes_study.tables.coding import Encoder, Examined, code_targets, examine
 from predbayes_study.tables.mapping import PATIENT
 from predbayes_study.tables.plausible import require_right_way
@@ -45,7 +43,7 @@ class SiteRows:
     num_dropped: int = 0
     patients: Tensor | None = None  # (N,) rows of one patient have one number
     lines: Tensor | None = None  # (N,) where they are in the site's file; its header is line 1
-    secret: bytes = field(default=b"", repr=False)  # the site's; of a plan with a promise alone
+    secret: bytes = field(default=b"", repr=False)  # the site's, if the payload needs one
 
     @classmethod
     def of(
@@ -66,7 +64,7 @@ class SiteRows:
         examined.require_sound(least)
         inputs = take(Encoder(plan).in_blocks(examined), known.nonzero()[:, 0])
         kept = targets[known].to(task_of(plan).dtype)
-        _require_people(plan, frame)
+        payload_of(plan).require_table(plan, frame)
         patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
         numbered = pd.api.types.is_integer_dtype(frame.index)
         lines = torch.tensor(frame.index.to_numpy(), dtype=torch.int64)[known] if numbered else None
@@ -75,9 +73,9 @@ class SiteRows:
     @classmethod
     def to_train(cls, plan: Plan, own: SiteFile, frame: pd.DataFrame) -> SiteRows:
         """Encode the rows that an upload is made of; refuse a target that looks swapped."""
-        examined = examine(plan, frame, "clip few")
-        rows = cls.of(plan, frame, examined, secret=secret_for(plan, own))
-        if plan.promise is None:  # where it is, a refusal would tell of all rows without noise
+        examined, payload = examine(plan, frame, "clip few"), payload_of(plan)
+        rows = cls.of(plan, frame, examined, secret=payload.secret(own))
+        if payload.refusals_tell:
             targets = code_targets(plan, frame).numpy()
             require_right_way(plan, own, examined.codes.numpy(), targets)
         return rows
@@ -110,12 +108,11 @@ class SiteRows:
         and each class has its share on both. With the reference inputs, rows that these are near
         to are held out in the place of others (`study.site.blindspot`).
         """
-        if plan.promise is not None:
-            held_out = self._tossed(plan, site)
-            return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
-        held_out = self._drawn(plan, site)
-        if reference is not None and bool(held_out.any()):
-            held_out = self._blind(plan, site, reference, held_out)
+        held_out = payload_of(plan).hold_out(plan, site, self)
+        if held_out is None:
+            held_out = self._drawn(plan, site)
+            if reference is not None and bool(held_out.any()):
+                held_out = self._blind(plan, site, reference, held_out)
         return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
 
     def split_for(self, kit: Kit, site: str) -> tuple[Tensor, Tensor]:
@@ -127,8 +124,8 @@ class SiteRows:
 
     def rule(self, plan: Plan) -> str:
         """Say by which rule `split_for` holds rows out, in a few words."""
-        if plan.promise is not None:
-            return f"{plan.learner.holdout:.0%} by a coin of the site's secret for each person"
+        if told := payload_of(plan).holdout_rule(plan):
+            return told
         if not plan.learner.holdout:
             return "none, as the plan says"
         parts = [f"{plan.learner.holdout:.0%} by lot of the plan's seed"]
@@ -140,28 +137,6 @@ class SiteRows:
         if payload_of(plan).predicts:
             parts.append("those near a reference row first")
         return ", ".join(filter(None, parts))
-
-    def _tossed(self, plan: Plan, site: str) -> Tensor:
-        """Which rows are held out by a coin for each person, (N,).
-
-        A share, or a blind spot, would hold somebody out because of somebody else's rows: two
-        people would differ between neighbouring tables.
-        """
-        self.require_secret()
-        whose = torch.arange(len(self.targets))
-        if self.patients is not None:
-            whose = torch.unique(self.patients, return_inverse=True)[1]
-        noise = Noise(derived(self.secret, "coins", plan.digest(), site))
-        coins = noise.uniforms(int(whose.max()) + 1, "held out") < plan.learner.holdout
-        return torch.from_numpy(coins)[whose]
-
-    def require_secret(self) -> None:
-        """Refuse to draw what must be secret from what everybody knows."""
-        if not self.secret:
-            raise TrainingError(
-                "the plan promises differential privacy: `predbayes site train` makes what leaves, "
-                "with noise of the site's secret"
-            )
 
     def _drawn(self, plan: Plan, site: str) -> Tensor:
         """Which rows are held out by lot, (N,)."""
@@ -214,18 +189,6 @@ class SiteRows:
         # not part equal rows: held-out ones would be of another p(y | x).
         copies = numbers if 2 * num_distinct >= len(numbers) else torch.arange(len(numbers))
         return connected([copies] if self.patients is None else [self.patients, copies])
-
-
-def _require_people(plan: Plan, frame: pd.DataFrame) -> None:
-    """Refuse rows of which nobody knows whose they are, where people are promised something."""
-    if plan.promise is None or plan.promise.unit != "person":
-        return
-    if PATIENT not in frame or bool((frame[PATIENT] == "").any()):
-        lacking = "some rows have no patient" if PATIENT in frame else "it names no such column"
-        raise DataError(
-            f"[privacy] of the plan is for each person, and site.toml has to say whose each "
-            f"row is (patient = COLUMN): {lacking}, and rows of one person must be clipped as one"
-        )
 
 
 def _equal_rows(inputs: Tensor) -> Tensor:

@@ -382,10 +382,10 @@ class Site:
         """Read a model and the rows to try it on."""
         import torch
 
+        from predbayes_study.payload import payload_of
         from predbayes_study.result.model import model_folder
         from predbayes_study.result.signed import load_signed
         from predbayes_study.site.rows import SiteRows
-        from predbayes_study.site.secret import secret_for
         from predbayes_study.tables.mapping import read_site_table
 
         own = self.file
@@ -393,7 +393,7 @@ class Site:
         plan = loaded.plan
         torch.set_num_threads(plan.learner.threads)
         table = read_site_table(plan, own, data)
-        return loaded, SiteRows.of(plan, table, secret=secret_for(plan, own))
+        return loaded, SiteRows.of(plan, table, secret=payload_of(plan).secret(own))
 
     def _evaluation(
         self,
@@ -533,11 +533,12 @@ class _Rows:
 
     def count_held_out(self, frame: pd.DataFrame, examined: Examined) -> int:
         """Return how many of them are held out."""
+        from predbayes_study.payload import payload_of
         from predbayes_study.site.rows import SiteRows
-        from predbayes_study.site.secret import secret_if_any
 
         plan = self.kit.plan
-        rows = SiteRows.of(plan, frame, examined, secret=secret_if_any(plan, self.own))
+        secret = payload_of(plan).secret(self.own, may_make=False)
+        rows = SiteRows.of(plan, frame, examined, secret=secret)
         # The blind spot changes which rows are trained on, not their number, and takes a while.
         trained, held_out = rows.split(plan, self.own.name)
         self.inputs, self.trained = rows.inputs, rows[trained]

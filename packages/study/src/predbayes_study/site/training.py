@@ -4,10 +4,8 @@
     make      a model, and from it the upload: the plan's payload does it, of a `Job`
     release   signed, or held back until it is approved
 
-Training that was killed goes on, and gives the same upload to the bit. Under a plan that promises
-differential privacy (`[privacy]`) noise and held-out rows are by the site's secret
-(`study.site.secret`), and what is promised is in the book of budgets (`study.site.budget`) before
-anything is trained.
+Training that was killed goes on, and gives the same upload to the bit. What an upload will promise
+is in the site's books before anything is trained.
 
 In a folder of the site's choice:
 
@@ -97,7 +95,7 @@ class Training:
     learner: str = "network"  # a name that `predbayes_study.plan.models` knows
     device: str = "cpu"  # where a network is trained
     allow_networks: tuple[str, ...] = ()  # of the consortium's own, by their names
-    table: str = ""  # by which the book of budgets knows the rows
+    table: str = ""  # by which the site's books know the rows
 
     def __post_init__(self) -> None:
         require_site_name(self.site)  # before hours of training: files have its name

@@ -32,9 +32,9 @@ def audit_command(
     from predbayes.progress import at, listening
     from predbayes_study.extras.audit.attack import audit
     from predbayes_study.extras.audit.leakage import FILE
+    from predbayes_study.payload import payload_of
     from predbayes_study.site.policy import Asked
     from predbayes_study.site.rows import SiteRows
-    from predbayes_study.site.secret import secret_for
     from predbayes_study.site.site import Site
     from predbayes_study.site.training import HOME
     from predbayes_study.store.files import RUN_LOCK, locked
@@ -47,7 +47,7 @@ def audit_command(
         what |= {"site": own.name, "plan": loaded.digest}
         approvals = here.approvals
         approvals.require_plan(loaded, here.option)
-        secret = secret_for(plan, own)
+        secret = payload_of(plan).secret(own)
         with listening([], bar=None):
             rows = SiteRows.of(plan, read_site_table(plan, own, data), secret=secret)
         name = plan.learner_or(learner)

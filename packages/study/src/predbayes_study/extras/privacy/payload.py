@@ -1,6 +1,7 @@
 """Private predictions: those of a model that was learnt with noise, and a count with noise.
 
 Nothing else leaves: no gate, no counts of classes, and no reference row decides who is held out.
+The site's secret decides that, by a coin for each person. A refusal tells nothing of all rows.
 What the upload promises to each person is written into the site's book of budgets before anything
 is trained.
 """
@@ -11,30 +12,80 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predbayes.errors import TrainingError
+import torch
+from torch import Tensor
+
+from predbayes.errors import DataError, TrainingError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import Predictor, kept_together
 from predbayes.seeding import generator
-from predbayes_study.extras.privacy.private import PrivateLogistic
+from predbayes_study.extras.privacy.budget import Book, Spent
+from predbayes_study.extras.privacy.private import Noise, PrivateLogistic
+from predbayes_study.extras.privacy.secret import (
+    NUM_BYTES,
+    SUFFIX,
+    derived,
+    read_secret,
+    release_id,
+)
 from predbayes_study.payloads.details import promising
 from predbayes_study.payloads.predictions import Predictions
 from predbayes_study.plan.models import upload_dtype
 from predbayes_study.plan.schema import Plan
-from predbayes_study.site.budget import Book, Spent
-from predbayes_study.site.secret import derived, release_id
+from predbayes_study.tables.mapping import PATIENT
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from predbayes_study.site.fitting import Job
     from predbayes_study.site.policy import SitePolicy
+    from predbayes_study.site.rows import SiteRows
+    from predbayes_study.tables.sitefile import SiteFile
 
 
 class PrivatePredictions(Predictions):
     """Predictions under a promise of differential privacy."""
 
+    refusals_tell = False  # they would tell of all rows without noise
+
     def in_words(self, plan: Plan) -> str:
         """Return what leaves, and that it has noise."""
         rows = f"{plan.reference.num_rows:,} reference rows"
         return f"predictions on {rows}, your number of rows with noise"
+
+    def secret(self, own: SiteFile, *, may_make: bool = True) -> bytes:
+        """Return the site's secret; without one, a site that only looks has a stand-in."""
+        path = own.key_path.with_suffix(SUFFIX)
+        return read_secret(path) if may_make or path.exists() else b"0" * NUM_BYTES
+
+    def require_table(self, plan: Plan, frame: pd.DataFrame) -> None:
+        """Refuse rows of unknown people if people are promised something."""
+        if plan.promise is None or plan.promise.unit != "person":
+            return
+        if PATIENT not in frame or bool((frame[PATIENT] == "").any()):
+            lacking = "some rows have no patient" if PATIENT in frame else "it names no such column"
+            raise DataError(
+                f"[privacy] of the plan is for each person, and site.toml has to say whose each "
+                f"row is (patient = COLUMN): {lacking}, and rows of one person must be clipped as "
+                "one"
+            )
+
+    def hold_out(self, plan: Plan, site: str, rows: SiteRows) -> Tensor:
+        """Toss a coin of the site's secret for each person.
+
+        A share, or a blind spot, would hold somebody out because of somebody else's rows: two
+        people would differ between neighbouring tables.
+        """
+        whose = torch.arange(len(rows.targets))
+        if rows.patients is not None:
+            whose = torch.unique(rows.patients, return_inverse=True)[1]
+        noise = Noise(derived(_secret_of(rows), "coins", plan.digest(), site))
+        coins = noise.uniforms(int(whose.max()) + 1, "held out") < plan.learner.holdout
+        return torch.from_numpy(coins)[whose]
+
+    def holdout_rule(self, plan: Plan) -> str:
+        """Say that coins decide."""
+        return f"{plan.learner.holdout:.0%} by a coin of the site's secret for each person"
 
     def reserve(self, job: Job, *, table: str, policy: SitePolicy, folder: Path) -> None:
         """Write the promise into the book of budgets; a policy may refuse it."""
@@ -77,6 +128,15 @@ def private_learner(job: Job) -> PrivateLogistic:
 
 def release_key(job: Job, learner: PrivateLogistic) -> bytes:
     """Return the key of the noise of an upload: another one if anything of it is another."""
-    job.rows.require_secret()
     path = ("release", job.kit.digest, job.site, job.rows.digest(), learner.settings)
-    return derived(job.rows.secret, *path)
+    return derived(_secret_of(job.rows), *path)
+
+
+def _secret_of(rows: SiteRows) -> bytes:
+    """Refuse to draw what must be secret from what everybody knows."""
+    if not rows.secret:
+        raise TrainingError(
+            "the plan promises differential privacy: `predbayes site train` makes what leaves, "
+            "with noise of the site's secret"
+        )
+    return rows.secret

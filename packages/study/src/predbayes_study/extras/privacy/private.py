@@ -9,7 +9,7 @@ rows is used:
 
 The model is the mean of the later half of the W_t. S_t moves by at most Delta = 2 C if one person
 is replaced by another, and by C if one is added or removed; n by at most 1. So all that is told is
-mu-Gaussian private (`learning.accounting`), with
+mu-Gaussian private (`extras.privacy.accounting`), with
 
     mu^2      = T Delta^2 / sigma^2 + 1 / sigma_n^2
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
 from predbayes.learning.guarantee import Adjacency, Guarantee, Unit
 from predbayes.learning.named import PRIVATE
-from predbayes_study.plan.schema import Added, Finite, Positive
+from predbayes_study.plan.schema import Added, Finite, Plan, Positive
+
+if TYPE_CHECKING:
+    from predbayes.learning.local import Learner
 
 
 class Privacy(Added):
     """Each upload has differential privacy; what has no noise does not leave."""
 
+    payload: ClassVar[str] = "private"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     # No other learner has noise, and to choose one by the rows reveals something of them.
     learners: ClassVar[tuple[str, ...]] = (PRIVATE,)
@@ -29,3 +33,9 @@ class Privacy(Added):
     def promise(self) -> Guarantee:
         """What each upload promises."""
         return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
+
+    def learner(self, plan: Plan, name: str) -> Learner | None:
+        """Return the learner with noise; it is loaded here, because plans are read without it."""
+        from predbayes_study.extras.privacy.private import PrivateLogistic
+
+        return PrivateLogistic(plan.num_outputs, self.promise) if name == PRIVATE else None

@@ -3,7 +3,7 @@
 Differential privacy adds up. Two studies of one table, each of epsilon 4, are together more than
 4, whoever runs them. So before an upload under such a promise is made, the site writes what it
 spends into `budget.jsonl` beside its key, a hash-chained ledger like `approvals.jsonl`. The same
-release again (`study.site.secret`) is in the book already, and spends nothing.
+release again (`extras.privacy.secret`) is in the book already, and spends nothing.
 
 A table is known by the name that the data manager gives it: `table` in `site.toml`. A digest of
 rows or of patients would not do: one patient more is another digest, and the budget would begin
@@ -12,8 +12,8 @@ the safe side. People who are in two tables of different names have both budgets
 book cannot know.
 
 `max_epsilon` of the site's policy, with `max_delta`, bounds the total of a table, counted as
-`learning.accounting.total` does. A spending that would exceed it is refused before anything is
-trained. What was spent stays spent: also if training failed, or the upload was never sent.
+`extras.privacy.accounting.total` does. A spending that would exceed it is refused before anything
+is trained. What was spent stays spent, even if training failed or the upload was never sent.
 """
 
 from __future__ import annotations

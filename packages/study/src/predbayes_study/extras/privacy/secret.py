@@ -12,7 +12,7 @@ plan that promises differential privacy (`[privacy]`) nothing at a site is drawn
 The same release again has the same noise, bit by bit, and so tells nothing more. Any change, of one
 row, of the plan or of a setting, has noise that is independent of it: the difference of two uploads
 is never without noise, and the second one is a further release, which the book of budgets counts
-(`study.site.budget`). Whoever loses the secret gets another one, and the same plan and rows are
+(`extras.privacy.budget`). Whoever loses the secret gets another one, and the same plan and rows are
 then a further release, too. Whoever has the secret and the rows can tell what noise was added: keep
 it as the key is kept.
 """
@@ -25,27 +25,11 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from predbayes.errors import KeyFileError
 
-if TYPE_CHECKING:
-    from predbayes_study.plan.schema import Plan
-    from predbayes_study.tables.sitefile import SiteFile
-
 SUFFIX = ".secret"
-_NUM_BYTES = 32
-
-
-def secret_for(plan: Plan, own: SiteFile) -> bytes:
-    """Return the site's secret, made if there is none; nothing for a plan that needs none."""
-    return b"" if plan.promise is None else read_secret(own.key_path.with_suffix(SUFFIX))
-
-
-def secret_if_any(plan: Plan, own: SiteFile) -> bytes:
-    """Return the site's secret for who only looks: without one a stand-in, and none is made."""
-    path = own.key_path.with_suffix(SUFFIX)
-    return secret_for(plan, own) if path.exists() else b"0" * _NUM_BYTES
+NUM_BYTES = 32
 
 
 def read_secret(path: Path) -> bytes:
@@ -57,7 +41,7 @@ def read_secret(path: Path) -> bytes:
         content = b""
     except OSError as error:
         raise KeyFileError(f"cannot read or write {path}: {error.strerror}") from error
-    if len(content) != _NUM_BYTES:
+    if len(content) != NUM_BYTES:
         raise KeyFileError(
             f"{path.name} is not a secret of predbayes; bring it back from a backup, or remove it: "
             "with another one the same upload is a further release"
@@ -71,7 +55,7 @@ def _make(path: Path) -> None:
     except FileExistsError:
         return
     with open(handle, "w", encoding="ascii", newline="\n") as file:
-        file.write(secrets.token_hex(_NUM_BYTES) + "\n")
+        file.write(secrets.token_hex(NUM_BYTES) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
