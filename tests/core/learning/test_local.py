@@ -170,22 +170,3 @@ def test_the_sampler_runs_by_its_settings(blobs, monkeypatch):
     ]
     kept = torch.stack([weights[i] for i in schedule.snapshot_steps()[-4:]])
     assert torch.equal(samples.parameters["1.weight"], kept)
-
-
-def test_the_prior_is_on_weights_and_not_on_the_noise(monkeypatch, line):
-    """A narrow prior on the raw noise would pull a small site's noise to its initial value."""
-    groups = []
-    step = SGHMC.step
-
-    def spy(self, closure=None):
-        groups.append(
-            [(len(g["params"]), g["prior_std"], g["step_size"]) for g in self.param_groups]
-        )
-        step(self, closure)
-
-    monkeypatch.setattr(SGHMC, "step", spy)
-    SGHMCLearner(NUMBERS, replace(SAMPLER, prior_std=0.3)).fit(line, rng=generator(0))
-    (weights, weight_std, weight_step), (noise, noise_std, noise_step) = groups[10]
-    assert (weights, weight_std) == (4, 0.3)
-    assert (noise, noise_std) == (1, math.inf)
-    assert weight_step == noise_step < SAMPLER.step_size

@@ -108,6 +108,8 @@ def test_misspelt_choices_are_refused(bad):
     """A silent default here could send weights where predictions were agreed."""
     with pytest.raises(TrainingError, match="must be"):
         Pooled(LEARNER, **bad)
+    with pytest.raises(TrainingError, match="component"):
+        Pooled(LEARNER, pools.tempered("sum"))
 
 
 @pytest.mark.parametrize(
@@ -227,9 +229,20 @@ def test_what_cannot_work_is_refused_before_any_site_trains(world):
         def collect(self, task):
             raise AssertionError("a site was asked")
 
+    class NoLift:
+        families, streams = frozenset(), True
+
+        def init(self, reference, *, rng):
+            raise AssertionError("it was begun")
+
+        learn = finish = init
+
     for method, rows in (
+        (NoLift(), reference),
+        (Pooled, reference),
         (Pooled(LEARNER, pools.beta()), wrong),
         (Pooled(LEARNER, pools.beta()), none),
+        (Pooled(LEARNER, pools.tempered()), none),
         (Distilled(Pooled(LEARNER, pools.beta()), other), reference),
     ):
         with pytest.raises(PredbayesError):

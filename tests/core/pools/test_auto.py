@@ -169,20 +169,16 @@ class TestLearn:
         upload = upload_of(fitted, "weights", sites["site0"], reference.inputs, rng=generator(0))
         assert upload.info.class_rows is None
 
-    def test_classes_that_a_site_lacks_are_counted_as_none(self):
-        _, reference, _ = world()
-        rows = (torch.randn(40, DIM, generator=generator(0)), torch.zeros(40, dtype=torch.long))
-        upload = auto().learn(None, rows, reference.inputs, rng=generator(0))
-        assert upload.info.class_rows == (40.0, 0.0, 0.0)
-
 
 class TestWhatItChoosesFrom:
-    def test_the_coordinator_is_one_more_site_and_a_component(self, monkeypatch):
+    @pytest.mark.parametrize("apart", [False, True])
+    def test_the_coordinator_is_one_more_site_and_a_component(self, apart, monkeypatch):
         """Every term by hand: three sites and the cross-fitted model, by rows and by class."""
         sites, reference, _ = world()
-        method = auto()
+        method = auto(keep_apart=apart)
         _, uploads, _ = lifted(method, sites, reference)
-        _, total, targets, _, _ = components_chosen_from(monkeypatch, method, sites, reference)
+        _, total, targets, specs, _ = components_chosen_from(monkeypatch, method, sites, reference)
+        labelled = reference.labelled
         own_rng, _ = split(generator(0, "finish", 0), 2)
         own = cross_fitted(Blobs(), reference.inputs, reference.targets, rng=own_rng)
         clients = [(u.predictive(), sites[u.info.site][1]) for u in uploads]
@@ -193,10 +189,14 @@ class TestWhatItChoosesFrom:
             )
             for p, y in clients
         )
-        labelled = reference.labelled
         assert torch.equal(targets, reference.targets)
         assert total.num_clients == 4
-        assert total.components == (*expected.components, OWN)
+        alone = {f"site {upload.info.site}": upload.predictive() for upload in uploads}
+        assert {*total.components} == {*expected.components, OWN, *(alone if apart else ())}
+        assert ({Complexity.SITES, Complexity.CLASSES} <= {s.complexity for s in specs}) is apart
+        for name, predictive in alone.items() if apart else ():
+            one = predictive[labelled].natural().double()
+            torch.testing.assert_close(total.component(name), one)
         torch.testing.assert_close(total.component(OWN), own.log_probs[labelled].double())
         for name in expected.components:
             torch.testing.assert_close(total.component(name), expected.component(name)[labelled])
@@ -234,31 +234,6 @@ class TestWhatItChoosesFrom:
         assert total.num_clients == 4
         assert total.components == ("mixture", "product", "log_pool", "entropy", OWN)
         assert not any("every term" in spec.name for spec in specs)
-
-    def test_uploads_kept_apart_are_components_and_complexities(self, monkeypatch):
-        sites, reference, _ = world()
-        method = auto(keep_apart=True)
-        _, uploads, _ = lifted(method, sites, reference)
-        _, total, _, specs, _ = components_chosen_from(monkeypatch, method, sites, reference)
-        assert {Complexity.SITES, Complexity.CLASSES} <= {spec.complexity for spec in specs}
-        assert total.num_clients == 4
-        for upload in uploads:
-            alone = upload.predictive()[reference.labelled]
-            torch.testing.assert_close(
-                total.component(f"site {upload.info.site}"), alone.natural().double()
-            )
-
-    def test_kept_apart_or_not_the_sums_are_the_same(self, monkeypatch):
-        sites, reference, _ = world()
-        apart, together = (
-            components_chosen_from(monkeypatch, auto(keep_apart=k), sites, reference)
-            for k in (True, False)
-        )
-        for name in together[1].components:
-            torch.testing.assert_close(apart[1].component(name), together[1].component(name))
-        scores = {score.name: score for score in apart[0].choice.scores}
-        for score in together[0].choice.scores:
-            assert score.nll == pytest.approx(scores[score.name].nll, abs=1e-6)
 
     def test_a_regression_trusts_by_epistemic_variance(self, monkeypatch):
         sites, reference, _ = world(Gaussian)

@@ -104,15 +104,6 @@ def test_parameters_without_gradient_stay():
     assert frozen.tolist() == [1.0] * 3
 
 
-def test_different_parameters_get_different_noise():
-    first, second = parameter(), parameter()
-    optimizer = sampler(first, second)
-    for theta in (first, second):
-        theta.grad = torch.zeros_like(theta)
-    optimizer.step()
-    assert len({*first.tolist(), *second.tolist()}) == 6
-
-
 def test_groups_have_settings_of_their_own():
     still, moving = parameter(), parameter()
     groups = [{"params": [still], "step_size": 0.0}, {"params": [moving]}]

@@ -38,9 +38,9 @@ from predbayes_lab.baselines.sites_apart import (
     ridge_weights,
     simplex_weights,
 )
-from tests.core.methods.test_controls import CLASSES, class_world, run_on
 from tests.core.oracles import random_categorical
 from tests.core.pools.test_auto import BOTH, LEARNERS, Blobs, auto, world
+from tests.lab.baselines.test_closed_forms import CLASSES, class_world, run_on
 
 
 def pooled(pool, predictives, reference):
