@@ -267,12 +267,6 @@ class TestErrors:
         assert "\n" not in str(result.exception)
         return str(result.exception)
 
-    def test_a_folder_without_a_model_or_without_training(self, home):
-        (home.root / "trained" / HOME / HOLDOUT_FILE).unlink()
-        assert "no held-out predictions" in self.refused(home, "adopt")
-        (home.root / "result" / "model" / "model.json").unlink()
-        assert "there is no model.json" in self.refused(home, "adopt")
-
     def test_a_place_that_cannot_be_written_and_a_table_without_the_target(self, home):
         out = home.root / "nowhere" / "sums.safetensors"
         assert "there is no folder" in self.refused(home, "evaluate", "--out", out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -96,39 +95,6 @@ class TestOfficer:
         assert not (folder / "out" / "Basel.safetensors").exists()
         done("site revoke kit --by officer --key officer.key")
         assert "was revoked; a new one" in str(run(TRAIN).exception)
-
-
-class TestRules:
-    """One line says by which rule rows are held out, and who chose the learner."""
-
-    @pytest.mark.parametrize(
-        ("learner", "option", "words"),
-        [
-            (
-                'holdout = 0.2\nsplit = "stratified"',
-                "",
-                ("20% ", "of one patient together", "of each class its share", "as the plan says"),
-            ),
-            (
-                'name = "any"\nholdout = 0.0\nholdout_reason = "drawn"',
-                "--learner logistic-regression",
-                ("none, as the plan says", "as you chose"),
-            ),
-            ('name = "auto"\nholdout = 0.2', "", ("chosen by cross-validation",)),
-        ],
-    )
-    def test_they_are_said(self, tmp_path, monkeypatch, learner, option, words):
-        monkeypatch.chdir(tmp_path)
-        world = make_world(tmp_path / "world", learner=f"[learner]\nmin_steps = 200\n{learner}\n")
-        table = own_table((world.root / "reference.csv").read_text()).splitlines()
-        rows = [f"{line},{number % 40}" for number, line in enumerate(table[1:])]
-        (tmp_path / "rows.csv").write_text("\n".join([f"{table[0]},Pat", *rows]) + "\n")
-        (tmp_path / "site.toml").write_text('format = 1\nname = "Basel"\npatient = "Pat"\n')
-        done("site key Basel")
-        first, line = done(f"site train world/kit rows.csv --out out {option}")[:2]
-        num_rows, num_trained = map(int, re.findall(r"\d+", first)[:2])
-        assert line.startswith(f"rules: {num_rows - num_trained} rows held out ")
-        assert all(word in line for word in words)
 
 
 class TestSwapped:

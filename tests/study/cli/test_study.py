@@ -95,18 +95,6 @@ class TestSigned:
             study.admit(site, signed.key(site).public)
         return study
 
-    def test_what_is_deleted_is_receipted_and_verified(self, predbayes, signed, begun):
-        assert predbayes("study", "add", signed.file("Alpha")).code == 0
-        assert predbayes("study", "delete").code == 2
-        done = predbayes("study", "delete", "--all")
-        assert done.code == 0, done.err
-        assert "Alpha.deletion: for Alpha" in done.out
-        assert "SuperLink" in done.out
-        assert "the bytes of 1 file were deleted" in predbayes("study", "verify").out
-        done = predbayes("site", "verify", "study/kit", "Alpha.deletion", signed.signed("Alpha"))
-        assert done.code == 0, done.err
-        assert "deletion for Alpha of" in done.out
-
     def test_a_site_gets_a_receipt_and_asks_for_its_head_later(self, predbayes, signed, begun):
         signed.coordinator.public.save(begun.folder.parent / "coordinator.pub")
         assert predbayes("study", "add", signed.file("Alpha")).code == 0
@@ -198,16 +186,6 @@ class TestSigned:
 
 
 class TestBegin:
-    def test_init_makes_the_folder_and_says_the_fingerprint(
-        self, predbayes, world, tmp_path, monkeypatch
-    ):
-        monkeypatch.chdir(tmp_path)
-        done = predbayes("study", "init", world.kit.folder, "--labels", world.labels_path)
-        assert done.code == 0
-        assert world.kit.fingerprint in done.out
-        assert [path.name for path in tmp_path.iterdir()] == ["study"]
-        assert predbayes("study", "verify").out.startswith("study is as its ledger says")
-
     def test_admit_says_what_to_compare_and_if_the_key_names_another_site(
         self, predbayes, study, tmp_path
     ):
@@ -295,19 +273,6 @@ class TestWithdraw:
 
 
 class TestStatus:
-    def test_text_says_who_is_in_and_how_many_are_missing(self, predbayes, world, study):
-        study.add(world.file("Alpha"))
-        study.add(world.file("Beta"))
-        study.withdraw("Beta")
-        done = predbayes("study", "status")
-        assert done.code == 0
-        assert world.kit.fingerprint in done.out
-        lines = {line.split()[1]: line for line in done.out.splitlines() if "│" in line}
-        assert " in " in lines["Alpha"]
-        assert " withdrawn " in lines["Beta"]
-        assert " admitted " in lines["Gamma"]
-        assert "1 more site for the quorum of 2" in done.out.splitlines()[-1]
-
     def test_json_says_the_same_and_changes_nothing(self, predbayes, finished):
         before = finished.ledger.path.read_bytes()
         done = predbayes("study", "status", "--json", "--study", finished.folder)
@@ -385,25 +350,6 @@ class TestErrors:
         line = refused(predbayes("study", *arguments, "--study", tmp_path / "none"))
         assert "there is no study in" in line
         assert "predbayes study init" in line
-
-    @pytest.mark.parametrize("labels", ["other-labels.json", "plan.toml", "none.json"])
-    def test_labels_that_are_not_of_the_kit(self, predbayes, world, tmp_path, labels):
-        if labels == "other-labels.json":
-            content = json.loads(world.labels_path.read_text())
-            content["labelled"]["labels"].reverse()
-            (world.root / labels).write_text(json.dumps(content))
-        where = ("--labels", world.root / labels, "--study", tmp_path / "study")
-        assert labels in refused(predbayes("study", "init", world.kit.folder, *where))
-        assert not list(tmp_path.iterdir())
-
-    def test_a_folder_that_is_no_kit_or_has_a_study_already(
-        self, predbayes, world, study, tmp_path
-    ):
-        where = ("--labels", world.labels_path, "--study", tmp_path / "other")
-        assert "plan.toml" in refused(predbayes("study", "init", tmp_path, *where))
-        assert "is a draft" in refused(predbayes("study", "init", world.root, *where))
-        taken = predbayes("study", "init", world.kit.folder, "--labels", world.labels_path)
-        assert str(study.folder) in refused(taken)
 
     def test_only_a_public_key_is_admitted_under_a_sites_name(self, predbayes, study, tmp_path):
         key = SigningKey.generate()

@@ -13,7 +13,6 @@ from predbayes_study.kit.draft import draft, round_outward
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
 from predbayes_study.tables.coding import examine, target_problems
-from predbayes_study.tables.reading import read_frame
 
 NUM_ROWS = 400
 
@@ -183,10 +182,3 @@ def test_a_draft_fits_its_table_or_says_why_not(columns, target):
     told = {note.partition(":")[0] for note in drafted.notes if "no number" in note}
     problems = [*examine(drafted.plan, frame).problems, *target_problems(drafted.plan, frame)]
     assert {problem.column for problem in problems} <= told
-
-
-def test_a_table_with_types_gives_the_plan_of_the_same_table_as_text(table, tmp_path):
-    table.to_csv(tmp_path / "ward.csv", index=False)
-    typed = pd.read_csv(tmp_path / "ward.csv")
-    assert pd.api.types.is_numeric_dtype(typed["pulse"])
-    assert of(typed).plan == of(read_frame(tmp_path / "ward.csv")).plan

@@ -144,16 +144,6 @@ class TestEnforced:
         training.approvals.record("plan", world.kit.digest, "A. Officer")
         assert not training.run(self.rows(world)).released
 
-    def test_evaluations_need_rows_and_a_kind(self):
-        def asked(num_rows):
-            return Asked(leaving=("evaluation",), num_evaluated=num_rows)
-
-        with pytest.raises(PlanError, match=r"29 rows, against min_evaluated = 30 of policy\.toml"):
-            of(min_evaluated=30).require(asked(29))
-        of(min_evaluated=30).require(asked(30))
-        with pytest.raises(PlanError, match="evaluation would leave"):
-            of(kinds=("predictions",)).require(asked(100))
-
 
 class TestSoftware:
     def frozen(self, world, stated):

@@ -76,19 +76,6 @@ def rows(num, **columns):
     return pd.DataFrame({k: v if isinstance(v, list) else [v] * num for k, v in given.items()})
 
 
-class TestReading:
-    def test_parquet_gives_the_codes_of_the_same_csv(self, plan, frame, tmp_path):
-        numbers = {name: pd.to_numeric(frame[name]) for name in ("age", "weight", "pressure")}
-        typed = frame.assign(**numbers).set_index("sex")  # an index is a column in the file
-        typed.to_parquet(tmp_path / "rows.parquet")
-        read = read_frame(tmp_path / "rows.parquet")
-        assert read["age"].dtype.kind == "i"
-        assert list(read.index) == [2, 3, 4]
-        torch.testing.assert_close(
-            code_table(plan, read), code_table(plan, frame), rtol=0, atol=0, equal_nan=True
-        )
-
-
 class TestCodes:
     def test_are_numbers_and_indices_and_nan_where_missing(self, plan, frame):
         nan = torch.nan
@@ -147,19 +134,6 @@ class TestCodes:
 
 
 class TestProblems:
-    def test_everything_is_said_at_once_by_column_and_line(self, plan, write):
-        path = write('age,weight,ward,sex\n17,x,1,f\n,"1,5",1,q\n101,70,,\n')
-        with pytest.raises(DataError) as caught:
-            code_table(plan, read_frame(path))
-        assert str(caught.value) == (
-            "the table does not fit the plan: "
-            "age: 2 values outside 18 to 100 (lines 2, 4); age: 1 value missing (line 3); "
-            "weight: 1 value that cannot be read as a finite number (line 2); "
-            "weight: 1 value with a decimal comma, where a point is needed (line 3); "
-            "sex: 1 value not in the plan's list (line 3); "
-            "sex: 1 value missing (line 4)"
-        )
-
     def test_a_missing_column_is_one_problem_unless_optional(self, plan, frame):
         without = frame.drop(columns=["age", "pressure"])
         assert examine(plan, without).problems == (Problem(Kind.ABSENT, "age"),)
@@ -185,12 +159,6 @@ class TestTargets:
         assert code_targets(plan, frame).nan_to_num(-1).tolist() == [0, 1, -1]
         typed = pd.DataFrame({"outcome": [1.0, np.nan]})
         assert code_targets(plan, typed).nan_to_num(-1).tolist() == [1, -1]
-
-    def test_unknown_classes_and_a_missing_column_are_refused(self, plan):
-        with pytest.raises(DataError, match=r"outcome: 2 values not in .* \(lines 2, 3\)"):
-            code_targets(plan, pd.DataFrame({"outcome": ["No", "yes", "no"]}))
-        with pytest.raises(DataError, match="outcome: the column is missing"):
-            code_targets(plan, pd.DataFrame({"age": [1]}))
 
     @pytest.mark.parametrize("transform", ["none", "log"])
     @pytest.mark.parametrize("units", [{}, {"centre": 2.0, "scale": 3.0}])

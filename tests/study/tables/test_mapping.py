@@ -189,13 +189,6 @@ class TestTable:
         path = write(tmp_path, [["chol", "sex"], ["<2", "male"], ["5", "male"]])
         assert read_site_table(plan, own, path)["chol"].tolist() == ["80", "200.0"]
 
-    def test_what_is_no_number_is_left_for_the_check(self, plan, site, tmp_path):
-        rows = [ROWS[0], [CANARY, "100", "1", "no", ""]]
-        frame = read_site_table(plan, site, write(tmp_path, rows))
-        with pytest.raises(DataError, match="chol: 1 value that cannot be read") as raised:
-            code_table(plan, frame)
-        assert CANARY not in str(raised.value)
-
 
 class TestDecimalComma:
     @pytest.mark.parametrize("text", ["1.234", "12.5", "0.5", "-3.0", "1.5e3"])

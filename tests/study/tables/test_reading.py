@@ -10,10 +10,7 @@ import pyreadstat
 import pytest
 
 from predbayes.errors import DataError
-from predbayes_study.kit.draft import draft
-from predbayes_study.kit.kit import Kit, freeze
 from predbayes_study.plan.schema import Plan
-from predbayes_study.plan.text import dump
 from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.reading import (
     Remedies,
@@ -138,19 +135,6 @@ class TestReference:
         assert read_reference(path).equals(read_frame(path))  # a plain table stays as it was
         with pytest.raises(DataError, match="a: some numbers"):
             read_reference(write("a;b\n1,5;x\n1.500;y\n2,5;z\n"))
-
-    def test_from_a_german_file_to_a_kit(self, tmp_path):
-        path = tmp_path / "rows.csv"
-        table = GERMAN.assign(Größe=GERMAN["Größe"].str.replace(".", ","))
-        table.to_csv(path, sep=";", index=False, encoding="cp1252")
-        plan = draft(read_reference(path), name="p", target="krank", file="rows.csv").plan
-        told = {"source": "a", "licence": "b", "legal_basis": "c"}
-        plan = plan.model_copy(update={"reference": plan.reference.model_copy(update=told)})
-        (tmp_path / "plan.toml").write_text(dump(plan))
-        kit = freeze(tmp_path / "plan.toml", tmp_path / "kit")
-        assert Kit.load(tmp_path / "kit").inputs.equal(kit.inputs)
-        assert kit.plan.columns["Größe"].centre == pytest.approx(179.8, abs=0.5)
-        assert kit.plan.columns["Station"].categories == ("nord", "ost", "süd")
 
 
 def write_sheet(path, *sheets):

@@ -8,7 +8,7 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.tables import suggest as module
 from predbayes_study.tables.coding import examine, target_problems
 from predbayes_study.tables.mapping import read_site_table
-from predbayes_study.tables.sitefile import FileForm, SiteFile
+from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.tables.suggest import suggest
 from predbayes_study.tables.vocabulary import (
     CONCEPTS,
@@ -310,11 +310,3 @@ class TestRegression:
         site, suggestion, _ = drafted(table)
         assert site.target.missing == ("9999",)
         assert "stay: taken for missing: 9999" in suggestion.notes
-
-    def test_a_parquet_file_needs_no_form(self, plan, table, tmp_path):
-        table = table.assign(stay=table["stay"].astype(float)).rename(columns={"age": "Alter"})
-        table.to_parquet(tmp_path / "rows.parquet")
-        site = SiteFile.loads(suggest(plan, tmp_path / "rows.parquet", "B").sitefile_text)
-        assert site.file == FileForm()
-        assert site.columns["age"].column == "Alter"
-        assert not target_problems(plan, read_site_table(plan, site, tmp_path / "rows.parquet"))

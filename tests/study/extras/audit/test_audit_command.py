@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -56,15 +54,3 @@ def test_a_limit_that_it_does_not_meet_is_told_at_once(folder):
         'format = 1\nname = "Basel"\n[policy]\nmax_membership_auc = 0.501\n'
     )
     assert "`site train` will refuse: the site's policy forbids it" in done(AUDIT)
-
-
-def test_bad_input_is_one_line_and_exit_code_2(folder):
-    line = AUDIT.replace("logistic-regression", "nonsense")
-    run = subprocess.run(
-        [sys.executable, "-m", "predbayes_study", *shlex.split(line)],
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 2
-    assert len(run.stderr.strip().splitlines()) == 1
-    assert "nonsense" in run.stderr

@@ -4,10 +4,8 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes_study.extras.survey.disagree import unit_groups
 from predbayes_study.extras.survey.marginal import Marginal
 from predbayes_study.extras.survey.merge import merge
-from predbayes_study.extras.survey.surveyfile import NumberTold
 from predbayes_study.kit.draft import GATE, LEARNER
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
@@ -256,20 +254,3 @@ class TestMarginal:
         assert 95 < age.values[-1] < 130
         assert 0 < crp.values[0] < 3
         assert 400 < crp.values[-1] <= 700
-
-    def test_the_tail_of_a_number_next_to_nothing_ends_at_zero(self, tmp_path):
-        told = survey_of(table("Graz"), tmp_path).columns["crp"]
-        told = told.model_copy(update={"quantiles": {25: 5e-324, 50: 10.0, 75: 100.0}})
-        found = Marginal.of(told)
-        assert found.values[0] == 0.0
-        assert 100.0 < found.values[-1] < float("inf")
-
-    def test_a_spread_next_to_nothing_is_another_unit_than_a_wide_one(self):
-        wide, narrow = (
-            NumberTold(
-                missing=None, unit="", factor=1, offset=0, unreadable=None, codes={}, decimals=1,
-                quantiles={25: -end, 50: 0.0, 75: end},
-            )
-            for end in (1e15, 5e-324)
-        )  # fmt: skip
-        assert unit_groups({"a": wide, "b": narrow}) == [["a"], ["b"]]
