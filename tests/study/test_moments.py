@@ -14,7 +14,7 @@ from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.moments.network import as_predictor
-from predbayes_study.extras.moments.payload import MomentSums, summed_features
+from predbayes_study.extras.moments.payload import MomentSums, asked_of, summed_features
 from predbayes_study.kit.kit import Kit, freeze
 from predbayes_study.kit.review import Review, check
 from predbayes_study.payload import upload_bytes
@@ -137,7 +137,7 @@ def test_the_network_of_a_head_predicts_what_the_head_does(num_classes):
 class TestPlan:
     def test_it_is_agreed_on_and_read_back(self, kit):
         assert Plan.loads(dump(kit.plan)) == kit.plan
-        assert kit.plan.num_summed == 1 + 6 + 12
+        assert asked_of(kit.plan).num_summed(kit.plan) == 1 + 6 + 12
         assert upload_bytes(kit.plan) == 8 * 2 * (21 * 22 // 2)
         assert "[moments]" not in dump(Plan.loads(plan_text().split("[moments]")[0]))
 

@@ -23,7 +23,6 @@ PLACES = {  # where a branch on a kind of upload is, and why
     "study/plan/schema.py": "properties by which pages ask what leaves",
     "study/coordinator/intake.py": "an evaluation may come in place of the plan's upload",
     "study/coordinator/step.py": "the ledger has a step of its own for evaluations",
-    "study/coordinator/status.py": "it says what is missing, and must not load a payload for that",
     "study/site/site.py": "`site evaluate` signs evaluations",
     "study/report/unlabelled.py": "a result says how it was pooled, without its plan",
     "study/report/egress.py": "it refuses to show an upload of another kind than the plan's",

@@ -27,7 +27,7 @@ from predbayes_flower.wire import read_upload, sealed_content, to_tensor, words
 from predbayes_study.coordinator.intake import Intake
 from predbayes_study.coordinator.run_status import RunStatus, one_run
 from predbayes_study.coordinator.study import Study
-from predbayes_study.payload import EVALUATION, payload_of
+from predbayes_study.payload import EVALUATION
 from predbayes_study.report.unlabelled import in_short
 from predbayes_study.trust.sealed import read_envelope
 from predbayes_study.wording import counted
@@ -150,7 +150,7 @@ def run_study(
         if num_in < quorum:
             came = counted(num_in, "site")
             raise StudyError(f"the round ended with {came}; the plan's quorum is {quorum}")
-        if payload_of(study.plan).is_opened:
+        if study.plan.opening:
             _log.info("the round has ended; next: predbayes study request, for the key holders")
         elif finish:
             all_sites = {**dict.fromkeys(sorted(study.state().keys), "not there"), **sites}

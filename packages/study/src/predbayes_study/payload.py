@@ -23,7 +23,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from predbayes.errors import UploadError
 from predbayes_study import extra
@@ -78,9 +78,6 @@ class ModelPayload(Payload):
     predicts: ClassVar[bool] = True
     """Whether it tells what a site's model says of the reference rows."""
 
-    is_opened: ClassVar[bool] = False
-    """Whether key holders open the sum of all uploads: the coordinator sees no single one."""
-
     refusals_tell: ClassVar[bool] = True
     """Whether a site may say, by what it refuses, what it found of all its rows."""
 
@@ -134,6 +131,17 @@ class ModelPayload(Payload):
         """Return by which rule `hold_out` does so, in a few words."""
         del plan
         return ""
+
+    def shown(self, plan: Plan, upload: Upload, num_trained: int) -> Mapping[str, Any]:
+        """Return what the page on what leaves says of the arrays beside their meanings, by name.
+
+        Args:
+            plan: Plan of the study.
+            upload: What leaves.
+            num_trained: Rows that the site trained on.
+        """
+        del plan, upload, num_trained
+        return {}
 
     def reserve(self, job: Job, *, table: str, policy: SitePolicy, folder: Path) -> None:
         """Write into the books of a site what its upload will promise, before it is made.

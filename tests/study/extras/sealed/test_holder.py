@@ -11,6 +11,7 @@ from predbayes.exchange.upload import Upload
 from predbayes_study import Plan
 from predbayes_study.extras.sealed.holder import Holder, require_apart
 from predbayes_study.extras.sealed.masking import masked, requests_of
+from predbayes_study.extras.sealed.section import Sealed
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
 
@@ -32,6 +33,7 @@ minimum = 2
 holders = ["{KEY.public.signing.hex}{KEY.public.encryption}"]
 """
 )
+SEALED = PLAN.section(Sealed)
 
 
 def apart(asked, opened, minimum):
@@ -78,19 +80,19 @@ class TestEarlierSums:
 
 @pytest.fixture
 def sites():
-    words = torch.zeros(PLAN.sealing.form(PLAN).size, dtype=torch.int64)
+    words = torch.zeros(SEALED.form(PLAN).size, dtype=torch.int64)
     found = {}
     for site in "ABCD":
         key = SigningKey.generate()
         info = UploadInfo(kind="predictions", num_rows=9, site=site, plan=PLAN.digest())
-        upload = masked(Upload(info, {}), words, PLAN.sealing.recipients, key)
+        upload = masked(Upload(info, {}), words, SEALED.recipients, key)
         found[site] = upload, key.public
     return found
 
 
 def asked(sites, names):
     pairs = [(sites[name][0], sites[name][1].hex) for name in names]
-    return requests_of(PLAN.digest(), pairs, PLAN.sealing.recipients)[0]
+    return requests_of(PLAN.digest(), pairs, SEALED.recipients)[0]
 
 
 def test_what_was_opened_is_remembered_by_the_next_process(sites, tmp_path):

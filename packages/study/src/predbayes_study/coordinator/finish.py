@@ -24,7 +24,6 @@ from predbayes_study.coordinator.state import LABELS, MODEL_FOLDER, FinishedResu
 from predbayes_study.coordinator.step import Step
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extra import added
-from predbayes_study.extras.sealed.masking import OPENING
 from predbayes_study.kit.kit import Labels
 from predbayes_study.payload import payload_of
 from predbayes_study.payloads.details import evaluation_of
@@ -71,7 +70,7 @@ def finish(
     with make_folder(study.result_folder(meta.number), 0o700) as scratch:
         _write(found, scratch, onnx=onnx)
         for number, path in enumerate(openings, 1):
-            shutil.copyfile(path, scratch / f"holder-{number}{OPENING}")
+            shutil.copyfile(path, scratch / f"holder-{number}{study.plan.opening}")
         files = digests(scratch, scratch.rglob("*"))
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
@@ -107,10 +106,9 @@ def _made_of(state: State, found: Conclusion) -> dict[str, object]:
 
 def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Path]) -> None:
     """Refuse to take a site out of a sealed sum, and files of holders where nothing is sealed."""
-    is_opened = payload_of(plan).is_opened
-    if not is_opened and openings:
+    if not plan.opening and openings:
         raise StudyError("the plan's sums are not sealed: leave --opening out")
-    if is_opened and leave_out:
+    if plan.opening and leave_out:
         raise StudyError(
             "the plan's sums are sealed, so that no site can be left out of one; withdraw it "
             "before `predbayes study request`"
@@ -119,9 +117,9 @@ def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Pat
 
 def kept_openings(study: Study, result: FinishedResult | None) -> list[Path]:
     """Return what key holders opened for a result: it is in its folder."""
-    if result is None:
+    if result is None or not study.plan.opening:
         return []
-    return sorted(study.result_folder(result.number).glob(f"*{OPENING}"))
+    return sorted(study.result_folder(result.number).glob(f"*{study.plan.opening}"))
 
 
 def _found(

@@ -193,7 +193,7 @@ def _next(
         more = quorum - num_in
         sites = "site" if more == 1 else "sites"
         return f"{more} more {sites} for the quorum of {quorum}: predbayes study add FILE"
-    if plan.sealing is not None and state.of_these_uploads is None:
+    if plan.opening and state.of_these_uploads is None:
         return "predbayes study request; then, with what the key holders return, study finish"
     if not results or not results[-1].current:
         return "predbayes study finish"

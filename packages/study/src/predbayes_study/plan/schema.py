@@ -139,6 +139,9 @@ class Added(Section):
     tasks: ClassVar[tuple[str, ...]] = ()  # that it is for; empty: all
     learners: ClassVar[tuple[str, ...]] = ()  # that sites may fit; empty: all
     excludes: ClassVar[tuple[str, ...]] = ()  # sections and keys that it does not go together with
+    # How the files end by which key holders open the sum of all uploads; empty: there are none, and
+    # the coordinator sees each upload.
+    opening: ClassVar[str] = ""
 
     @property
     def promise(self) -> Guarantee | None:
@@ -559,6 +562,12 @@ class Plan(Section):
         """The name of the payload that makes it."""
         names = (section.payload for section in self.sections.values())
         return next(filter(None, names), self.sent)
+
+    @property
+    def opening(self) -> str:
+        """How files end by which key holders open the sum of all uploads; empty: none are."""
+        endings = (section.opening for section in self.sections.values())
+        return next(filter(None, endings), "")
 
     @property
     def sums_alone(self) -> bool:

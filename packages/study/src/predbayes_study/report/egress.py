@@ -18,12 +18,9 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
-from predbayes.exchange.header import SUMS, UploadInfo
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import GATE, Upload
-from predbayes.learning.leverage import ENOUGH_ROWS
-from predbayes.learning.moments import Moments
 from predbayes.text import printable
-from predbayes_study.extras.moments.payload import summed_classes, summed_features
 from predbayes_study.payload import payload_of
 from predbayes_study.payloads.details import Details
 from predbayes_study.plan.schema import Plan
@@ -110,12 +107,12 @@ def render_egress(
         num_bytes=num_bytes,
         num_array_bytes=sum(line.num_bytes for line in lines),
         num_sure=_num_sure(upload),
-        sums=_sums(plan, upload, data.num_trained),
         sure=SURE,
         other_fields=_other_fields(upload.info),
         key_fingerprint=key_fingerprint,
         digest=digest,
         fingerprint=fingerprint(digest),
+        **{"sums": None, **payload_of(plan).shown(plan, upload, data.num_trained)},
     )
 
 
@@ -164,28 +161,6 @@ def _values(array: Tensor) -> str:
     ends = [float(end) for end in torch.aminmax(array)]
     places = decimals([max(abs(end) for end in ends)])
     return f"{plain(min(ends), places)} to {plain(max(ends), places)}"
-
-
-@dataclass(frozen=True, slots=True)
-class SummedRows:
-    """How many rows sums are of, and what that means."""
-
-    features: int
-    rows_per_feature: float
-    enough: int  # rows per feature from which on a sum hardly tells who is in it
-    small_pairs: int  # pairs of groups that fewer rows share than `min_cell`
-
-
-def _sums(plan: Plan, upload: Upload, num_trained: int) -> SummedRows | None:
-    if SUMS not in upload.arrays:
-        return None
-    moments = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
-    return SummedRows(
-        plan.num_summed,
-        num_trained / plan.num_summed,
-        ENOUGH_ROWS,
-        moments.num_small_pairs(plan.rules.min_cell),
-    )
 
 
 def _num_sure(upload: Upload) -> int | None:

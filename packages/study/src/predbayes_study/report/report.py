@@ -251,7 +251,7 @@ def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     else:
         lines += _by_name(result, found, _found_line, "Screening found against")
         lines += _by_name(result, limited, _limited_line, "Limited in weight:")
-    if plan.rules.max_weight is None and not payload_of(plan).is_opened:
+    if plan.rules.max_weight is None and not plan.opening:
         lines.append("The plan puts no limit on what a site weighs: it counts for its stated rows.")
     return lines
 

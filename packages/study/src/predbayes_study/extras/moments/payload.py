@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -39,6 +39,7 @@ from torch import Tensor
 from predbayes.errors import PlanError, UploadError
 from predbayes.exchange.header import SUMS, Spec, UploadInfo
 from predbayes.exchange.upload import Upload
+from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.local import Network, NetworkPredictor, Predictor
 from predbayes.learning.moments import (
     MOST_TARGET,
@@ -72,6 +73,16 @@ MOST_LISTED = 10**6
 _HARM = 0.025  # probability that some harmless site of all is called harmful
 
 
+@dataclass(frozen=True, slots=True)
+class SummedRows:
+    """How many rows sums are of, and what that means."""
+
+    features: int
+    rows_per_feature: float
+    enough: int  # rows per feature from which on a sum hardly tells who is in it
+    small_pairs: int  # pairs of groups that fewer rows share than `min_cell`
+
+
 class MomentSums(ModelPayload):
     """Sums over the rows of a site."""
 
@@ -100,6 +111,13 @@ class MomentSums(ModelPayload):
             f"{asked.features:,} random waves of them) and the target one product, on each "
             f"of {scales}; whole numbers, in steps of 1/4,096 squared",
         }
+
+    def shown(self, plan: Plan, upload: Upload, num_trained: int) -> Mapping[str, Any]:
+        """Return how many rows there are for each feature, and how many pairs of groups are few."""
+        moments = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
+        num = asked_of(plan).num_summed(plan)
+        few = moments.num_small_pairs(plan.rules.min_cell)
+        return {"sums": SummedRows(num, num_trained / num, ENOUGH_ROWS, few)}
 
     def why_refused(
         self, plan: Plan, rows: tuple[Tensor, Tensor], least: int, people: Tensor | None = None

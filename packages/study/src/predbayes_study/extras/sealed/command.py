@@ -79,12 +79,13 @@ def open_sum(
     """Sum up the masks of many admitted sites, for the coordinator."""
     from predbayes.files import write_bytes
     from predbayes_study.extras.sealed.holder import Holder
-    from predbayes_study.extras.sealed.masking import OPENING, read_request
+    from predbayes_study.extras.sealed.masking import read_request
+    from predbayes_study.extras.sealed.section import Sealed
     from predbayes_study.trust.coordinator import CoordinatorKey
 
     plan, asked = predbayes_study.Kit.load(kit).plan, read_request(request)
     content = Holder(holder).open(plan, asked, CoordinatorKey.load(key))
-    path = request.with_suffix(OPENING) if out is None else out
+    path = request.with_suffix(Sealed.opening) if out is None else out
     write_bytes(path, content)
     say(f"{path}: the summed masks of {counted(len(asked.sites), 'site')}, for the coordinator")
     say(f"opened: {', '.join(sorted(asked.sites))}")

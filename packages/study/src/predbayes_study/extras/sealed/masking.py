@@ -54,7 +54,7 @@ from predbayes_study.trust.statement import Digest, Signed, Statement
 WORDS = "words"
 """Name of the array of an upload of kind `masked`."""
 
-REQUEST, OPENING = ".request", ".opening"
+REQUEST = ".request"
 _SEED_BYTES, _WORD_BYTES = 32, 8
 _MAX_REQUEST = 100_000_000  # bytes: a hundred thousand sites
 _MAX_STATEMENT = 50_000_000

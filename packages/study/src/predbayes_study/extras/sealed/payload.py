@@ -56,7 +56,6 @@ class MaskedTerms(ModelPayload):
 
     kind = "masked"
     permission = "predictions"  # of which it tells less
-    is_opened = True
 
     def arrays(self, plan: Plan) -> Mapping[str, Spec]:
         """Return one array of words."""

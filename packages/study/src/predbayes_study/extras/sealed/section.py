@@ -32,6 +32,7 @@ class Sealed(Added):
     sends: ClassVar[str] = "masked"
     # A regression's term trust_2 is a weight of up to 1e32 per row, which 64 bits cannot hold.
     tasks: ClassVar[tuple[str, ...]] = ("classification", "survival")
+    opening: ClassVar[str] = ".opening"
     excludes: ClassVar[tuple[str, ...]] = ("gate", "rules.max_weight", "rules.screening")
 
     # Public keys of those without whom no sum is opened.

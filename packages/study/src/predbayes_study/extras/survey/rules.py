@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from predbayes_study.extras.survey.section import SurveyTerms
 from predbayes_study.kit.review import Review
+from predbayes_study.payload import payload_of
 from predbayes_study.rules import Rule
 
 
@@ -17,7 +18,7 @@ REVIEW = (
     Rule[Review](
         "survey.synthetic",
         "warning",
-        lambda review: not review.plan.reference.num_rows and not review.plan.sums_alone,
+        lambda review: not review.plan.reference.num_rows and payload_of(review.plan).predicts,
         "reference rows can be drawn from surveys of the sites: predbayes plan merge DRAFT "
         "SURVEY... --reference 1000",
     ),
