@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tests.study.cli.test_app import predbayes
+from tests.study.commands import predbayes
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Consortium:
         """Run a command in somebody's folder; a refusal is one line."""
         (self.root / at).mkdir(exist_ok=True)
         done = predbayes(*line, cwd=self.root / at)
-        assert done.returncode == code, f"{line}: {done.stdout} {done.stderr}"
-        assert code == 0 or done.stderr.count("\n") == 1
-        return done.stdout if code == 0 else done.stderr
+        assert done.code == code, f"{line}: {done.out} {done.err}"
+        assert code == 0 or done.err.count("\n") == 1
+        return done.out if code == 0 else done.err
 
     def begin(self, plan: str, privacy: str = "", rows: pd.DataFrame | None = None) -> None:
         """Make the holders' keys, freeze a plan with them, begin its study."""

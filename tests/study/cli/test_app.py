@@ -4,67 +4,99 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import io
+import json
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from predbayes_study.cli.app import main
 from predbayes_study.extra import Extra
+from predbayes_study.trust.coordinator import CoordinatorKey
+from tests.study.commands import predbayes, refused
+from tests.study.world import SITES, make_world, quick_results
 
-
-def predbayes(*arguments, cwd=None):
-    """What the command line says, in this process: one of its own takes seconds to begin."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
-        patch.setenv("COLUMNS", "200")
-        if cwd is not None:
-            patch.chdir(cwd)
-        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as done:
-            main()
-    code = int(done.value.code or 0)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
-
-
+ARRAYS = ("torch", "pandas", "numpy", "scipy", "sklearn", "matplotlib")
 HELP = [
     *([], ["predict"]),
     *(["study"], ["study", "finish"], ["study", "status"], ["plan", "new"], ["plan", "freeze"]),
     *(["site", "check"], ["site", "train"], ["site", "adopt"], ["site", "evaluate"]),
 ]
+# Runs each command of a JSON list in one process, and names what it loaded.
+PROBE = """
+import json, sys
+from predbayes_study.cli.app import main
+for command, code in json.load(sys.stdin):
+    sys.argv = ["predbayes", *command]
+    try:
+        main()
+    except SystemExit as done:
+        assert (done.code or 0) == code, (command, done.code)
+    found = sorted(set(HEAVY) & set(sys.modules))
+    assert not found, (command, found)
+"""
 
 
-class TestHelp:
-    def test_it_and_the_version_import_nothing_heavy(self):
-        """All in one process, which a user would notice if it took long."""
-        heavy = ["torch", "pandas", "scipy", "numpy", "pydantic", "sklearn", "matplotlib"]
-        heavy += ["cryptography", "jinja2", "safetensors"]
-        code = (
-            "import sys\n"
-            "from predbayes_study.cli.app import main\n"
-            f"for line in [*([*line, '--help'] for line in {HELP}), ['--version']]:\n"
-            "    sys.argv = ['predbayes', *line]\n"
-            "    try:\n        main()\n"
-            "    except SystemExit as done:\n        assert done.code == 0, line\n"
-            f"found = sorted({{*{heavy}}} & set(sys.modules))\n"
-            "assert not found, found\n"
+def without(heavy, commands, cwd=None):
+    """Run commands, each with its exit code, that load none of these packages."""
+    code = f"HEAVY = {heavy!r}\n{PROBE}"
+    given = {"input": json.dumps(commands), "cwd": cwd, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", code], **given)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+class TestImports:
+    """A user would notice if help, or a command that only looks, took seconds to start."""
+
+    def test_help_and_the_version_import_nothing_heavy(self):
+        lines = [[*line, "--help"] for line in HELP] + [["--version"]]
+        heavy = (*ARRAYS, "pydantic", "cryptography", "jinja2", "safetensors")
+        told = without(heavy, [(line, 0) for line in lines])
+        assert told.count("Usage: ") == len(HELP)
+        assert told.splitlines()[-1].startswith("predbayes ")
+
+    def test_commands_that_only_look_or_write_a_small_file_load_no_arrays(self, tmp_path):
+        world = make_world(tmp_path, method="mixture", coordinator=CoordinatorKey.generate())
+        study = world.begin()
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        with quick_results():
+            study.finish()
+        world.key("Zeta").public.save(tmp_path / "Zeta.pub")
+        plan = (tmp_path / "plan.toml").read_text()
+        (tmp_path / "slip.toml").write_text(plan.replace("[reference]", "[refrence]"))
+        (tmp_path / "slip-site.toml").write_text('format = 1\nname = "Basel"\n[colums]\n')
+        fine = (
+            "study key --out another",
+            "site key Omega",
+            "study status",
+            "study status --json",
+            "study admit Zeta Zeta.pub",
+            "study receipt Alpha --out alpha.receipt",
+            "study delete Alpha",
+            "study withdraw Beta --yes",
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("Usage: ") == len(HELP)
-        assert done.stdout.splitlines()[-1].startswith("predbayes ")
+        slips = ("plan check slip.toml", "site check kit rows.csv --site slip-site.toml")
+        commands = [(line.split(), 0) for line in fine] + [(line.split(), 2) for line in slips]
+        without(ARRAYS, commands, tmp_path)
 
+
+class TestMistakes:
     @pytest.mark.parametrize(
         ("mistyped", "meant"),
         [(["studdy"], "study"), (["study", "ad"], "add"), (["plan", "nw"], "new")],
     )
     def test_a_mistyped_command_is_corrected_once(self, mistyped, meant):
         done = predbayes(*mistyped)
-        assert done.returncode == 2
-        assert done.stderr.count("Did you mean") == 1
-        assert meant in done.stderr
+        assert done.code == 2
+        assert done.err.count("Did you mean") == 1
+        assert meant in done.err
+
+    def test_bad_input_is_one_line_and_code_two(self):
+        refused(predbayes("study", "status", "--study", "nowhere"))
+
+    def test_mistyped_options_are_code_two(self):
+        assert predbayes("study", "finish", "--leav").code == 2
 
 
 def test_extras_and_other_distributions_add_commands(monkeypatch, tmp_path):
@@ -83,21 +115,10 @@ def test_extras_and_other_distributions_add_commands(monkeypatch, tmp_path):
     counting = Extra("counting", commands={"site count": "more:one"})
     monkeypatch.setattr(Extra, "load", lambda self, ref: importlib.import_module("more").one)
     monkeypatch.setattr("predbayes_study.extra.extras", lambda: {"counting": counting})
-    assert predbayes("numbers", "one").stdout == "one\n"
-    assert predbayes("site", "count").stdout == "one\n"
-    assert "Say one." in predbayes("site", "--help").stdout
-    shown = predbayes("--help").stdout
+    assert predbayes("numbers", "one").out == "one\n"
+    assert predbayes("site", "count").out == "one\n"
+    assert "Say one." in predbayes("site", "--help").out
+    shown = predbayes("--help").out
     assert "numbers" in shown
     assert "gone" not in shown
-    assert predbayes("count").returncode == 2
-
-
-class TestErrors:
-    def test_bad_input_is_one_line_and_code_two(self):
-        done = predbayes("study", "status", "--study", "nowhere")
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1
-        assert done.stderr.startswith("predbayes: ")
-
-    def test_mistyped_options_are_code_two(self):
-        assert predbayes("study", "finish", "--leav").returncode == 2
+    assert predbayes("count").code == 2

@@ -18,8 +18,8 @@ from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
 from tests.study.cli.consortium import Consortium
 from tests.study.cli.sealed import PLAN, PRIVACY, reference_rows
-from tests.study.cli.test_app import predbayes
 from tests.study.cli.test_moments import patients
+from tests.study.commands import predbayes, refused
 
 RESULT = "coordinator/study/results/1"
 SITES = ("east", "north", "south")
@@ -162,9 +162,8 @@ class TestRefusals:
         content = bytearray((study / "south" / "out" / "south.safetensors").read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)
-        done = predbayes("study", "add", path, cwd=study / "coordinator")
-        assert done.returncode == 2
-        assert "the signature is not of this content" in done.stderr
+        line = refused(predbayes("study", "add", path, cwd=study / "coordinator"))
+        assert "the signature is not of this content" in line
 
     @pytest.mark.parametrize(
         ("changes", "why"),

@@ -8,38 +8,17 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from predbayes_study.cli.app import main
 from predbayes_study.coordinator.study import Study
 from predbayes_study.payloads.details import save_signed
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.tables.reading import read_frame
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey, fingerprint
+from tests.study.commands import predbayes, refused
 from tests.study.world import SITES, make_world
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def predbayes(monkeypatch, capsys):
-    """The command line in this process; what is no error of a user's escapes."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        return Done(int(done.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +50,11 @@ def finished(world):
     return study
 
 
-def refused(done):
-    """The one line that an error is."""
-    assert done.code == 2
-    assert done.err.count("\n") == 1
-    assert done.err.startswith("predbayes: ")
-    return done.err
-
-
 class TestSigned:
     """A study whose plan names the coordinator's key."""
 
     @pytest.fixture
-    def begun(self, predbayes, signed, tmp_path, monkeypatch):
+    def begun(self, signed, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         where = ("--labels", signed.labels_path, "--key", signed.key_path)
         done = predbayes("study", "init", signed.kit.folder, *where)
@@ -95,7 +66,7 @@ class TestSigned:
             study.admit(site, signed.key(site).public)
         return study
 
-    def test_a_site_gets_a_receipt_and_asks_for_its_head_later(self, predbayes, signed, begun):
+    def test_a_site_gets_a_receipt_and_asks_for_its_head_later(self, signed, begun):
         signed.coordinator.public.save(begun.folder.parent / "coordinator.pub")
         assert predbayes("study", "add", signed.file("Alpha")).code == 0
         done = predbayes("study", "receipt", "Alpha")
@@ -121,9 +92,7 @@ class TestSigned:
         assert done.code == 2
         assert "not as the coordinator signed it" in done.err
 
-    def test_a_site_remembers_heads_and_takes_no_other_sites_receipt(
-        self, predbayes, begun, tmp_path
-    ):
+    def test_a_site_remembers_heads_and_takes_no_other_sites_receipt(self, begun, tmp_path):
         for site in ("Alpha", "Beta"):
             predbayes("study", "receipt", site)
         assert predbayes("site", "verify", "study/kit").code == 0
@@ -145,9 +114,7 @@ class TestSigned:
         last = json.loads(Path("audit.jsonl").read_text(encoding="utf-8").splitlines()[-1])
         assert (last["act"], last["outcome"]) == ("verify", "refused")
 
-    def test_a_receipt_that_names_an_impostors_key_is_refused(
-        self, predbayes, signed, begun, tmp_path
-    ):
+    def test_a_receipt_that_names_an_impostors_key_is_refused(self, signed, begun, tmp_path):
         predbayes("study", "receipt", "Alpha")
         (tmp_path / "site.toml").write_text('format = 1\nname = "Alpha"\n')
         admitted = signed.key("Alpha").public.fingerprint
@@ -167,7 +134,7 @@ class TestSigned:
                 assert impostor.public.fingerprint in line
             kept.unlink()
 
-    def test_a_key_and_a_plan_that_do_not_belong_together(self, predbayes, signed, world, tmp_path):
+    def test_a_key_and_a_plan_that_do_not_belong_together(self, signed, world, tmp_path):
         where = ("--labels", signed.labels_path, "--study", tmp_path / "study")
         line = refused(predbayes("study", "init", signed.kit.folder, *where))
         assert "the plan names a coordinator's key" in line
@@ -178,7 +145,7 @@ class TestSigned:
         assert "the plan names no coordinator's key: freeze it with --key" in line
         assert list(tmp_path.iterdir()) == []
 
-    def test_without_a_key_it_says_that_nothing_is_signed(self, predbayes, finished, study):
+    def test_without_a_key_it_says_that_nothing_is_signed(self, finished, study):
         done = predbayes("study", "verify", "--study", finished.folder)
         assert "nothing of the coordinator's is signed" in done.out
         line = refused(predbayes("study", "receipt", "Alpha"))
@@ -186,9 +153,7 @@ class TestSigned:
 
 
 class TestBegin:
-    def test_admit_says_what_to_compare_and_if_the_key_names_another_site(
-        self, predbayes, study, tmp_path
-    ):
+    def test_admit_says_what_to_compare_and_if_the_key_names_another_site(self, study, tmp_path):
         key = SigningKey.generate().public
         key.save(path := tmp_path / "zeta.pub", "Zeta")
         assert "the key of Zeta" in predbayes("study", "admit", "Zta", path).out
@@ -201,7 +166,7 @@ class TestBegin:
 
 
 class TestAdd:
-    def test_each_file_is_a_line_and_the_good_ones_are_in(self, predbayes, world, study, tmp_path):
+    def test_each_file_is_a_line_and_the_good_ones_are_in(self, world, study, tmp_path):
         good = [world.file(site) for site in SITES[:2]]
         cut, text = tmp_path / "cut.safetensors", tmp_path / "text.safetensors"
         cut.write_bytes(world.file(SITES[2]).read_bytes()[:-8])
@@ -230,7 +195,7 @@ class TestAdd:
 
 
 class TestAgreedRows:
-    def test_they_are_agreed_at_admission_and_shown(self, predbayes, world, study, tmp_path):
+    def test_they_are_agreed_at_admission_and_shown(self, world, study, tmp_path):
         key = world.key("Alpha").public
         key.save(tmp_path / "Alpha.pub")
         done = predbayes("study", "admit", "Alpha", tmp_path / "Alpha.pub", "--rows", 110)
@@ -257,9 +222,7 @@ def test_the_model_cards_own_example_works(finished, world):
 
 
 class TestWithdraw:
-    def test_it_asks_the_bytes_go_and_results_are_spoken_of(
-        self, predbayes, world, study, monkeypatch
-    ):
+    def test_it_asks_the_bytes_go_and_results_are_spoken_of(self, world, study, monkeypatch):
         digest = study.add(world.file("Alpha")).digest
         monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
         assert "nothing was done; --yes" in predbayes("study", "withdraw", "Alpha").err
@@ -273,7 +236,7 @@ class TestWithdraw:
 
 
 class TestStatus:
-    def test_json_says_the_same_and_changes_nothing(self, predbayes, finished):
+    def test_json_says_the_same_and_changes_nothing(self, finished):
         before = finished.ledger.path.read_bytes()
         done = predbayes("study", "status", "--json", "--study", finished.folder)
         found = json.loads(done.out)
@@ -287,7 +250,7 @@ class TestStatus:
 
 
 class TestFinish:
-    def test_it_names_what_it_wrote_and_leaves_out_whom_it_shall(self, predbayes, world, study):
+    def test_it_names_what_it_wrote_and_leaves_out_whom_it_shall(self, world, study):
         for site in SITES[:4]:
             study.add(world.file(site))
         left_out = ("--leave-out", "Gamma", "--leave-out", "Delta")
@@ -310,7 +273,7 @@ class TestFinish:
 
 
 class TestVerify:
-    def test_an_untouched_study_is_rebuilt(self, predbayes, finished):
+    def test_an_untouched_study_is_rebuilt(self, finished):
         done = predbayes("study", "verify", "--rebuild", "--study", finished.folder)
         assert done.code == 0, done.err
         assert f"up to {finished.state().last}\n" in done.out
@@ -323,7 +286,7 @@ class TestVerify:
             ("ledger.jsonl", "entry 2 of ledger.jsonl"),
         ],
     )
-    def test_what_was_altered_is_code_two_and_named(self, predbayes, finished, name, named):
+    def test_what_was_altered_is_code_two_and_named(self, finished, name, named):
         path = finished.folder / name
         content = path.read_bytes()
         altered = content.replace(b"Alpha", b"Alpho", 1)
@@ -346,12 +309,12 @@ class TestErrors:
         "arguments",
         [["add", "x.safetensors"], ["withdraw", "x"], ["status"], ["finish"], ["verify"]],
     )
-    def test_where_there_is_no_study(self, predbayes, tmp_path, arguments):
+    def test_where_there_is_no_study(self, tmp_path, arguments):
         line = refused(predbayes("study", *arguments, "--study", tmp_path / "none"))
         assert "there is no study in" in line
         assert "predbayes study init" in line
 
-    def test_only_a_public_key_is_admitted_under_a_sites_name(self, predbayes, study, tmp_path):
+    def test_only_a_public_key_is_admitted_under_a_sites_name(self, study, tmp_path):
         key = SigningKey.generate()
         key.save(tmp_path / "private.pem")
         key.public.save(tmp_path / "good.pub")

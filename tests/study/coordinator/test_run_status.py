@@ -11,7 +11,7 @@ import pytest
 
 from predbayes_study.coordinator.run_status import RUN_FILE, RunStatus, one_run
 from predbayes_study.coordinator.status import status_of
-from tests.flower.deployment import predbayes
+from tests.study.commands import predbayes
 from tests.study.world import make_world
 
 RUN = RunStatus({"Alpha": "asked", "Beta": "in"}, 12.5)
@@ -38,7 +38,7 @@ def test_while_a_run_makes_its_result_nobody_is_sent_to_make_one(study):
     with one_run(study.folder):
         RunStatus({"Alpha": "in", "Beta": "lost"}, 0.0, finishing=True).save(study.folder)
         assert status_of(study).next == "wait: the run makes the result"
-        told = predbayes("study", "status", "--study", study.folder).stdout
+        told = predbayes("study", "status", "--study", study.folder).out
     assert "a run is under way, its result is being made; not in: Beta (lost)" in told
     assert "deadline" not in told
     assert status_of(study).next == made_by_hand

@@ -6,13 +6,11 @@ import hashlib
 import json
 import re
 import shutil
-import sys
 
 import pytest
 from rocrate.rocrate import ROCrate
 
 from predbayes.errors import StudyError
-from predbayes_study.cli.app import main
 from predbayes_study.coordinator import signer
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.records.crate import CRATE_FILE
@@ -20,6 +18,7 @@ from predbayes_study.extras.records.export import export
 from predbayes_study.site.release import Approvals
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
+from tests.study.commands import predbayes, refused
 from tests.study.world import SITES, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -60,17 +59,6 @@ def crate(world, study, handed):
     export(study, out, {SITES[0]: handed}, "https://example.org/licence")
     shutil.unpack_archive(out, world.root / "crate")
     return world.root / "crate"
-
-
-@pytest.fixture
-def command(monkeypatch):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        return done.value.code
-
-    return run
 
 
 def graph(crate):
@@ -143,11 +131,12 @@ def relisted(crate, copy, change):
 
 
 class TestVerify:
-    def test_it_verifies_alone(self, crate, world, command, capsys):
+    def test_it_verifies_alone(self, crate, world):
         assert Study(crate).verify(key=world.coordinator.public) == []
         before = sorted(crate.rglob("*"))
-        assert command("study", "verify", "--study", crate) == 0
-        assert "it is an export" in capsys.readouterr().out
+        done = predbayes("study", "verify", "--study", crate)
+        assert done.code == 0, done.err
+        assert "it is an export" in done.out
         assert sorted(crate.rglob("*")) == before
 
     @pytest.mark.parametrize(
@@ -244,12 +233,12 @@ class TestRefusals:
         with pytest.raises(StudyError, match=r"entry 1 of approvals\.jsonl was altered"):
             export(study, tmp_path / "out.zip", {SITES[0]: tmp_path / "handed"})
 
-    def test_the_command_says_what_it_takes(self, study, handed, tmp_path, command, capsys):
+    def test_the_command_says_what_it_takes(self, study, handed, tmp_path):
         asked = ["study", "export", "--study", study.folder, "--out", tmp_path / "out.zip"]
-        assert command(*asked, "--from", "Alpha") == 2
-        assert "--from takes SITE=DIR" in capsys.readouterr().err
-        assert command(*asked, "--from", f"Alpha={handed}") == 0
-        assert "3 receipts and 2 from sites" in capsys.readouterr().out
+        assert "--from" in refused(predbayes(*asked, "--from", "Alpha"))
+        done = predbayes(*asked, "--from", f"Alpha={handed}")
+        assert done.code == 0, done.err
+        assert "3 receipts and 2 from sites" in done.out
 
 
 def test_without_a_key_there_are_no_receipts(tmp_path):
