@@ -72,7 +72,7 @@ from predbayes_study.plan.rules import RULES
 from predbayes_study.rules import Rule, findings
 
 if TYPE_CHECKING:
-    from predbayes.learning.local import Learner
+    from predbayes.learning import local
     from predbayes_study.extras.moments.section import Moments
     from predbayes_study.extras.sealed.section import Sealed
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
@@ -148,7 +148,7 @@ class Added(Section):
         """The differential privacy of each upload."""
         return None
 
-    def learner(self, plan: Plan, name: str) -> Learner | None:  # noqa: ARG002
+    def learner(self, plan: Plan, name: str) -> local.Learner | None:  # noqa: ARG002
         """Return the learner that sites fit by a name; None if the section adds none."""
         return None
 

@@ -171,7 +171,7 @@ RULES = (
             and case.plan is not None
             and case.plan.promise is None
         ),
-        "the plan promises no differential privacy, in [privacy]",
+        "the plan promises no differential privacy",
     ),
     Rule[Case](
         "max_membership_auc",
