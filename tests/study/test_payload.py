@@ -9,6 +9,7 @@ import pytest
 
 from predbayes.errors import UploadError
 from predbayes.exchange.upload import spec_of
+from predbayes_study.extra import load, names
 from predbayes_study.payload import payload_named, payload_of, upload_bytes
 from tests.study.world import make_world
 
@@ -17,6 +18,12 @@ BRANCH = re.compile(
     r"""info\.kind\b|\.sent\ (==|!=)|\bEVALUATION\b|\bsums_alone\b|\.sealing\b
     |["'](masked|moments|private)["']""",
     re.VERBOSE,
+)
+TAG = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
+ASKS = re.compile(
+    r"""(?=.*\bif\b)(?=.*\b(kind|sent|promise|privacy|payload|moments|sums|masked|seals)\b)
+    |.*(\.sections|num_summed)\b""",
+    re.VERBOSE | re.DOTALL,
 )
 
 PLACES = {  # where a branch on a kind of upload is, and why
@@ -41,6 +48,29 @@ def test_no_other_file_branches_on_a_kind_of_upload():
             if not own and BRANCH.search(path.read_text("utf-8")):
                 found.add(f"{name}/{inside}")
     assert found == PLACES.keys()
+
+
+def test_no_template_branches_on_a_kind_of_upload_or_on_an_extra():
+    source = ROOT / "study" / "src" / "predbayes_study"
+    for path in (*source.rglob("*.j2"), *source.rglob("*.toml")):
+        text = path.read_text("utf-8")
+        if "extras" not in path.relative_to(source).parts:
+            asked = [tag for tag in TAG.findall(text) if ASKS.match(tag) or BRANCH.search(tag)]
+            assert set(asked) <= {"{{ info.kind }}"}, path  # which is shown
+
+
+def test_what_an_extra_words_otherwise_is_in_some_page():
+    """A block that no page has would never be shown, and nothing would say so."""
+    source = ROOT / "study" / "src" / "predbayes_study"
+
+    def blocks(*paths):
+        return {name for path in paths for name in re.findall(r"{% block (\w+)", path.read_text())}
+
+    usual = blocks(*(source / "report" / "templates").glob("*.j2"))
+    for kind in names("payloads"):
+        (path,) = source.glob(f"extras/*/templates/{load('payloads', kind).words}")
+        assert blocks(path)
+        assert blocks(path) <= usual
 
 
 @pytest.mark.parametrize("gate", ["", "[gate]\n"])

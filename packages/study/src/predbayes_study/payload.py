@@ -78,6 +78,9 @@ class ModelPayload(Payload):
     predicts: ClassVar[bool] = True
     """Whether it tells what a site's model says of the reference rows."""
 
+    words: ClassVar[str] = ""
+    """Template of the blocks of report, model card and egress page that it words otherwise."""
+
     refusals_tell: ClassVar[bool] = True
     """Whether a site may say, by what it refuses, what it found of all its rows."""
 

@@ -94,6 +94,7 @@ def render_egress(
     return render_page(
         "egress.html.j2",
         {},
+        payload_of(plan).words,
         plan=plan,
         task=task_of(plan),
         info=upload.info,
@@ -112,7 +113,7 @@ def render_egress(
         key_fingerprint=key_fingerprint,
         digest=digest,
         fingerprint=fingerprint(digest),
-        **{"sums": None, **payload_of(plan).shown(plan, upload, data.num_trained)},
+        **payload_of(plan).shown(plan, upload, data.num_trained),
     )
 
 

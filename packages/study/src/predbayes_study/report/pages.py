@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from predbayes.optional import require
 from predbayes.predictive.estimate import Estimate
+from predbayes_study.extra import extras
 from predbayes_study.wording import bytes_readable, counted, decimals, plain
 
 MOST_NAMES = 8  # in one cell
@@ -19,29 +21,28 @@ _SHOWN_NAMES = 3  # at the begin of a longer list
 
 
 def render_page(
-    template: str,
-    filters: Mapping[str, Callable[..., Any]],
-    package: str = "predbayes_study.report",
-    **values: Any,
+    template: str, filters: Mapping[str, Callable[..., Any]], words: str = "", **values: Any
 ) -> str:
-    """Render an HTML page from one of the templates.
+    """Render an HTML page from one of the templates, which are those of reports and of extras.
 
     Args:
         template: Its file name.
         filters: What the template calls beside those that every page has.
-        package: Whose `templates` have it; those of reports are there beside them.
+        words: Template that extends `page`, and has other words in some of its blocks.
         values: What it shows.
     """
     require("jinja2", "study")
-    page: str = _environment(package, *filters.items()).get_template(template).render(**values)
-    return page
+    found = _environment(*filters.items()).get_template(words or template)
+    text: str = found.render(page=template, **values)
+    return text
 
 
 @functools.cache
-def _environment(package: str, *filters: tuple[str, Callable[..., Any]]) -> Any:
+def _environment(*filters: tuple[str, Callable[..., Any]]) -> Any:
     """Return an environment that keeps its templates: compiling them takes longer than a page."""
     jinja2 = require("jinja2", "study")
-    packages = dict.fromkeys((package, "predbayes_study.report"))
+    packages = ["predbayes_study.report", *(extra.package for extra in extras().values())]
+    packages = [one for one in packages if files(one).joinpath("templates").is_dir()]
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, "templates") for one in packages]),
         autoescape=True,

@@ -515,6 +515,7 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
             "curve_words": curve_words,
             "threshold_measures": threshold_measures,
         },
+        payload_of(plan).words,
         plan=plan,
         task=task_of(plan),
         result=result,

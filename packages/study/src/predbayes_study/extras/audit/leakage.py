@@ -44,7 +44,7 @@ class AttackResult(Strict):
 
     def section(self) -> str:
         """Return the section of the egress page; it has no lines of single rows."""
-        return render_page("audited.html.j2", {}, "predbayes_study.extras.audit", audited=self)
+        return render_page("audited.html.j2", {}, audited=self)
 
     @classmethod
     def load(cls, path: Path, identity: str) -> AttackResult | None:

@@ -77,7 +77,6 @@ _HARM = 0.025  # probability that some harmless site of all is called harmful
 class SummedRows:
     """How many rows sums are of, and what that means."""
 
-    features: int
     rows_per_feature: float
     enough: int  # rows per feature from which on a sum hardly tells who is in it
     small_pairs: int  # pairs of groups that fewer rows share than `min_cell`
@@ -88,6 +87,7 @@ class MomentSums(ModelPayload):
 
     kind = "moments"
     permission = "moments"
+    words = "moments.html.j2"
     predicts = False
 
     def arrays(self, plan: Plan) -> Mapping[str, Spec]:
@@ -117,7 +117,7 @@ class MomentSums(ModelPayload):
         moments = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
         num = asked_of(plan).num_summed(plan)
         few = moments.num_small_pairs(plan.rules.min_cell)
-        return {"sums": SummedRows(num, num_trained / num, ENOUGH_ROWS, few)}
+        return {"sums": SummedRows(num_trained / num, ENOUGH_ROWS, few)}
 
     def why_refused(
         self, plan: Plan, rows: tuple[Tensor, Tensor], least: int, people: Tensor | None = None

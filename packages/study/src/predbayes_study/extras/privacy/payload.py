@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 class PrivatePredictions(Predictions):
     """Predictions under a promise of differential privacy."""
 
+    words = "private.html.j2"
+
     refusals_tell = False  # they would tell of all rows without noise
 
     def in_words(self, plan: Plan) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 from predbayes.optional import require
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.clinical import event_of
 from predbayes_study.report.pages import listed, with_interval
@@ -60,6 +61,7 @@ def render_card_data(plan: Plan, result: Result) -> str:
     items = _filled(
         plan=plan,
         task=task_of(plan),
+        payload=payload_of(plan),
         result=result,
         tally=tally,
         groups=column_groups(plan.columns),

@@ -56,6 +56,7 @@ class MaskedTerms(ModelPayload):
 
     kind = "masked"
     permission = "predictions"  # of which it tells less
+    words = "sealed.html.j2"
 
     def arrays(self, plan: Plan) -> Mapping[str, Spec]:
         """Return one array of words."""

@@ -93,7 +93,6 @@ def render_survey(plan: Plan, survey: Survey, *, num_bytes: int, released: bool)
     return render_page(
         "survey.html.j2",
         {},
-        __package__,
         plan=plan,
         survey=survey,
         asks_sums=asked is not None and asked.moments,

@@ -258,7 +258,6 @@ def section(_: Plan, result: Result, *, public: bool) -> str:
     return render_page(
         "table_one.html.j2",
         {},
-        __package__,
         table=table,
         blocks=table_blocks(table),
         public=public,
