@@ -15,6 +15,7 @@ from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
 from predbayes_study.extras.audit.attack import audit, fewer_people, in_short
 from predbayes_study.extras.audit.leakage import FILE, AttackResult
+from predbayes_study.payload import payload_of
 from predbayes_study.plan.models import make_learner
 from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes_study.site.release import Approvals
@@ -90,7 +91,7 @@ def test_several_rows_of_one_patient_are_one_person(world, rows):
 
 
 def test_sums_are_not_audited(world, rows, monkeypatch):
-    monkeypatch.setattr(type(world.kit.plan), "sums_alone", property(lambda plan: True))
+    monkeypatch.setattr(type(payload_of(world.kit.plan)), "predicts", False)
     with pytest.raises(PlanError, match="there is nothing to audit"):
         audit(world.kit, "Alpha", rows, LOGISTIC, policy=NO_POLICY)
 
