@@ -29,7 +29,8 @@ def nodes(world, tmp_path):
 @pytest.fixture
 def own_log(monkeypatch):
     """What a ServerApp changes in its process, here only for one test."""
-    logger = logging.getLogger("predbayes")
-    monkeypatch.setattr(logger, "handlers", [])
-    monkeypatch.setattr(logger, "propagate", True)
+    for package in ("predbayes", "predbayes_study", "predbayes_flower"):
+        logger = logging.getLogger(package)
+        monkeypatch.setattr(logger, "handlers", [])
+        monkeypatch.setattr(logger, "propagate", True)
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)

@@ -51,9 +51,10 @@ def log_lines(*, as_json: bool) -> None:
     """Let predbayes write its log to stderr, which Flower streams."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if as_json else OneLine("%(message)s"))
-    logger = logging.getLogger("predbayes")
-    logger.handlers, logger.propagate = [handler], False
-    logger.setLevel(logging.INFO)
+    for package in ("predbayes", "predbayes_study", "predbayes_flower"):
+        logger = logging.getLogger(package)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
 
 
 class _JsonLines(logging.Formatter):
