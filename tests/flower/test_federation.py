@@ -64,9 +64,13 @@ class Recorded:
             yield upload
 
 
-def grid_of(method, sites, out):
-    """Nodes of these sites, with the ClientApp of a user."""
-    app = client_app(method, lambda context: sites[context.node_config["site"]])
+def grid_of(method, sites, out, learners=None):
+    """Nodes of these sites, with the ClientApp of a user, and learners of their own."""
+
+    def own(context):
+        return (learners or {}).get(context.node_config["site"])
+
+    app = client_app(method, lambda context: sites[context.node_config["site"]], learner=own)
     configs = {n: {"site": site, "out": str(out)} for n, site in enumerate(sites, start=11)}
     return DoubleGrid(app, configs)
 
@@ -240,21 +244,12 @@ class TestLearners:
     def pooled(self):
         return Pooled(point(Categorical), pools.beta(), send="predictions")
 
-    def grid(self, method, sites, learners, out):
-        app = client_app(
-            method,
-            lambda context: sites[context.node_config["site"]],
-            learner=lambda context: learners.get(context.node_config["site"]),
-        )
-        configs = {n: {"site": s, "out": str(out)} for n, s in enumerate(sites, start=11)}
-        return DoubleGrid(app, configs)
-
     def test_they_have_the_bits_of_one_process(self, pooled, rows, tmp_path):
         sites, reference = rows
         forest = SklearnClassifier(RandomForestClassifier(5), num_classes=3)
         learners = {"site1": forest, "site2": learner(Categorical)}
         for method in (pooled, Distilled(pooled, STUDENTS[Categorical], SHORT)):
-            grid = self.grid(method, sites, learners, tmp_path / type(method).__name__)
+            grid = grid_of(method, sites, tmp_path / type(method).__name__, learners)
             expected = digests(method, InProcess(sites, learners=learners), reference)
             assert digests(method, over(grid), reference) == expected
             assert expected != digests(method, InProcess(sites), reference)

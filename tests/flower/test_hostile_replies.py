@@ -26,23 +26,10 @@ from predbayes_study.result.evaluation import evaluation_upload
 from predbayes_study.site.release import Approvals
 from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.flower.double import DoubleGrid
-from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
+from tests.flower.nodes import LEARNER, QUICK, SHORT
 from tests.study.world import SITES, make_world
 
 HOSTILE = "\nGamma: in\r\nresult 1: No miscalibration was found\x1b[8m\u202e\u200b"
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("world"), learner=LEARNER)
-
-
-@pytest.fixture
-def nodes(world, tmp_path):
-    return {
-        number: make_node(world, tmp_path / "nodes", site)
-        for number, site in enumerate(SITES[:3], start=11)
-    }
 
 
 def replaced(made):

@@ -6,8 +6,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 from predbayes_flower import HELLO, UPLOAD
 from predbayes_flower.node import Node
 from predbayes_flower.round import RoundSettings
@@ -16,17 +14,12 @@ from predbayes_flower.study_client import app
 from predbayes_study.site.release import Approvals
 from predbayes_study.store.files import LOCK, RUN_LOCK, locked
 from tests.flower.double import DoubleGrid
-from tests.flower.nodes import LEARNER, make_node
-from tests.study.world import SITES, make_world
+from tests.flower.nodes import make_node
+from tests.study.world import SITES
 
 QUICK = RoundSettings(
     deadline_seconds=60, poll_seconds=0.02, retry_seconds=0.2, report_seconds=0.1, ack_seconds=2
 )
-
-
-@pytest.fixture
-def world(tmp_path):
-    return make_world(tmp_path / "world", learner=LEARNER)
 
 
 def after(grid, kind, act):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,10 +21,12 @@ from predbayes_study.result.evaluation import (
     evaluation_upload,
 )
 from predbayes_study.result.statistics.disclosure import alike
-from predbayes_study.result.statistics.risks import MOST_BINS, RiskBins, RiskCounts
+from predbayes_study.result.statistics.risks import RiskBins, RiskCounts
 from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks import task_of
 from predbayes_study.tasks.classes import OF_RISK
+from tests.core.predictive.test_risk import THRESHOLDS
+from tests.core.predictive.test_risk import draw as draw_risks
 from tests.study.samples import classification_plan, classification_result
 
 MODEL = "a" * 64
@@ -175,18 +176,6 @@ class TestPlan:
 
 # Bins
 
-THRESHOLDS = (0.1, 0.2, 0.5)
-
-
-def draw_risks(seed=0, num_rows=400, ties=False, shift=-1.0, slope=0.7):
-    """Risks that are too extreme, of an event that is not frequent."""
-    rng = np.random.default_rng(seed)
-    odds = rng.normal(shift, 1.3, num_rows)
-    if ties:
-        odds = odds.round(1)
-    event = rng.random(num_rows) < 1 / (1 + np.exp(-slope * odds))
-    return Risks(torch.from_numpy(odds), torch.from_numpy(event))
-
 
 def parts(seeds, sizes, shift, slope, ties):
     pairs = zip(seeds, sizes, strict=True)
@@ -226,14 +215,6 @@ def assert_near(exact, found):
 
 
 class TestBins:
-    def test_none_has_fewer_events_or_others_than_a_cell_may_have(self):
-        for seed in range(20):
-            bins = RiskBins.count(draw_risks(seed, 300), 7, THRESHOLDS)
-            assert int(bins.events.min()) >= 7
-            assert int(bins.others.min()) >= 7
-            assert len(bins.events) <= MOST_BINS + len(THRESHOLDS)
-            assert bins.num_rows == 300
-
     def test_too_few_events_are_not_counted(self):
         risks = Risks(torch.linspace(-2, 2, 50).double(), torch.arange(50) < 4)
         assert RiskBins.count(risks, 5) is None
