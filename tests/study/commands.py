@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from predbayes_study.cli.app import main
+from predbayes_study.cli.app import app, main
 
 
 class Done(NamedTuple):
@@ -40,3 +43,21 @@ def refused(done: Done) -> str:
     assert done.err.count("\n") == 1
     assert done.err.startswith("predbayes: ")
     return done.err
+
+
+def run(line: str, typed: str | None = None) -> Result:
+    """Run a command line. Its result has the error that stopped it."""
+    return CliRunner().invoke(app, shlex.split(line), input=typed)
+
+
+def done(line: str) -> list[str]:
+    """Return the lines of a command that went well."""
+    result = run(line)
+    assert result.exit_code == 0, result.exception
+    return result.output.splitlines()
+
+
+def told(lines: list[str], start: str) -> str:
+    """Return the command that a line of the output names."""
+    (line,) = [line for line in lines if line.startswith(start)]
+    return line.partition("predbayes ")[2]

@@ -17,12 +17,50 @@ from predbayes_study.site.rows import SiteRows
 from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
 from tests.study.cli.consortium import Consortium
-from tests.study.cli.sealed import PLAN, PRIVACY, reference_rows
 from tests.study.cli.test_moments import patients
 from tests.study.commands import predbayes, refused
 
 RESULT = "coordinator/study/results/1"
 SITES = ("east", "north", "south")
+CLASSES = 'name = "ill"\ntask = "classification"\nclasses = ["no", "yes"]'
+PLAN = f"""
+format = 1
+name = "sealed"
+description = "for a test"
+[target]
+{CLASSES}
+[columns]
+age = {{ type = "number", unit = "years" }}
+marker = {{ type = "number", unit = "1" }}
+sex = {{ type = "category", categories = ["female", "male"], other = false }}
+[reference]
+file = "reference.csv"
+source = "drawn"
+licence = "none"
+legal_basis = "nobody's"
+labelled = 120
+evaluate = 60
+unlabelled = 120
+[learner]
+name = "logistic-regression"
+[pool]
+own = "logistic-regression"
+[model]
+hidden = [8]
+[rules]
+quorum = 3
+"""
+PRIVACY = """[sealed]
+holders = [%s]
+minimum = 3
+max_sites = 20
+"""
+
+
+def reference_rows():
+    rows = patients(300, seed=99).drop(columns="days")
+    rows.loc[180:, "ill"] = ""
+    return rows
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.study.cli.consortium import Consortium
-from tests.study.cli.sealed import CLASSES, PLAN, PRIVACY
-from tests.study.cli.test_sealed_sums import RESULT, SITES, assert_same, in_the_open, result
+from tests.study.cli.test_sealed_sums import (
+    CLASSES,
+    PLAN,
+    PRIVACY,
+    RESULT,
+    SITES,
+    assert_same,
+    in_the_open,
+    result,
+)
 from tests.study.cli.test_survival import patients
 
 TIMES = """name = "days"

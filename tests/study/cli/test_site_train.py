@@ -9,13 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from predbayes.errors import DataError, KeyFileError, StudyError
 from predbayes.exchange.upload import Upload
-from predbayes_study.cli.app import app
 from predbayes_study.site.training import Training
 from predbayes_study.store.audit import AuditLog
+from tests.study.commands import done, run, told
 from tests.study.messy import PLAN, messy_patients, write_kit
 from tests.study.world import make_world, own_table
 
@@ -31,22 +30,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "site.toml").write_text('format = 1\nname = "Basel"\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(line):
-    return CliRunner().invoke(app, shlex.split(line))
-
-
-def done(line):
-    result = run(line)
-    assert result.exit_code == 0, result.exception
-    return result.output.splitlines()
-
-
-def told(lines, start):
-    """The command that a line of the output names."""
-    (line,) = [line for line in lines if line.startswith(start)]
-    return line.partition("predbayes ")[2]
 
 
 class TestNext:
@@ -143,8 +126,7 @@ class TestSwapped:
 class TestPassphrase:
     def test_it_is_asked_for_twice_and_then_needed(self, folder, monkeypatch):
         typed = "correct horse battery\n"
-        line = shlex.split("site key Basel --passphrase")
-        result = CliRunner().invoke(app, line, input=typed + typed)
+        result = run("site key Basel --passphrase", typed + typed)
         assert result.exit_code == 0, result.exception
         assert b"ENCRYPTED" in (folder / "Basel.key").read_bytes()
         assert typed.strip() not in result.output + (folder / "audit.jsonl").read_text()

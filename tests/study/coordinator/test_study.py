@@ -39,16 +39,6 @@ def outcomes(world):
     return recorded.outcome, weights(study, 1)
 
 
-@pytest.fixture(scope="module")
-def finished(world):
-    study = world.begin("finished")
-    for site in SITES[:3]:
-        study.add(world.file(site))
-    study.withdraw("Gamma")
-    study.finish()
-    return study
-
-
 class TestFunctionOfTheSet:
     """The result depends on which files are in, and on nothing else."""
 
@@ -71,22 +61,6 @@ class TestFunctionOfTheSet:
 
 
 class TestSteps:
-    def test_below_the_quorum_there_is_no_result(self, world, study):
-        study.add(world.file("Alpha"))
-        with pytest.raises(StudyError, match="sites that are in: 1; the plan's quorum is 2"):
-            study.finish()
-
-    def test_a_site_can_be_left_out_by_hand_and_is_shown(self, world, study):
-        for site in SITES[:3]:
-            study.add(world.file(site))
-        recorded, result = study.finish(leave_out=["Beta"])
-        assert recorded.left_out == ("Beta",)
-        assert {line.site: line.left_out for line in result.sites}["Beta"]
-        other, _ = study.finish()
-        assert other.number == 2
-        with pytest.raises(StudyError, match="no site with an upload 'Zeta'"):
-            study.finish(leave_out=["Zeta"])
-
     def test_a_second_upload_of_a_site_is_refused(self, world, study):
         study.add(world.file("Alpha"))
         other = world.predictions("Alpha", noise=2.0)
@@ -214,19 +188,6 @@ class TestAgreedRows:
 
 
 class TestVerify:
-    def test_files_that_are_missing_or_foreign_are_found(self, finished):
-        report = finished.result_folder(1) / "report.html"
-        content = report.read_bytes()
-        report.unlink()
-        (finished.folder / "notes.txt").write_text("mine")
-        assert finished.verify() == [
-            "results/1/report.html is missing",
-            "notes.txt is not the study's",
-        ]
-        (finished.folder / "notes.txt").unlink()
-        report.write_bytes(content)
-        assert finished.verify() == []
-
     def test_a_result_that_the_files_do_not_give_is_found(self, world):
         """An insider who writes the ledger anew, with a result of other uploads."""
         honest, forged = world.begin("honest"), world.begin("forged")

@@ -303,13 +303,6 @@ class TestAdopting:
         )
         assert found.scores["global"].num_rows == 20
 
-    def test_a_site_without_its_own_predictions_can_adopt(self):
-        model = make_model()
-        found = adopt(model, "Basel", make_rows(model, 50), None).comparison
-        assert set(found.scores) == {"simple", "adopted", "global"}
-        assert found.minus_own == {}
-        assert found.choice in ("adopted", "global")
-
     def test_two_rows_are_enough_to_be_told_that_they_are_too_few(self):
         model = make_model()
         rows = make_rows(model, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import replace
 
 import pandas as pd
@@ -22,8 +23,9 @@ from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.training import HOME, Training
 from predbayes_study.tables.sitefile import Policy
+from tests.study.commands import done
 from tests.study.report.test_report import Page
-from tests.study.world import make_world
+from tests.study.world import make_world, own_table
 
 LEARNER = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.25\nname = 'any'\n"
 LOGISTIC = "logistic-regression"
@@ -216,3 +218,42 @@ def test_without_an_audit_the_page_says_so(world, rows, tmp_path):
     out = tmp_path / "out"
     site = Training(world.kit, "Alpha", world.key("Alpha"), Approvals(tmp_path), out, LOGISTIC)
     assert "Not measured: predbayes site audit" in Page(site.run(rows).egress.read_text()).text
+
+
+class TestCommand:
+    """`predbayes site audit` shows figures, keeps them in a file, and names the next command."""
+
+    LINE = "site audit kit rows.csv --out out --learner logistic-regression"
+
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch):
+        make_world(tmp_path, learner="[learner]\nname = 'any'\nholdout = 0.2\n")
+        (tmp_path / "rows.csv").write_text(own_table((tmp_path / "reference.csv").read_text()))
+        (tmp_path / "site.toml").write_text('format = 1\nname = "Basel"\n')
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    def test_it_tells_both_attackers_epsilon_and_lines_and_what_is_next(self, folder):
+        lines = done(self.LINE)
+        told = "\n".join(lines)
+        assert "logistic-regression: 16 fits to halves of 64 people" in told
+        assert "by what leaves" in told
+        assert "by the model itself" in told
+        assert "epsilon is at least" in told
+        assert "most exposed: lines " in told
+        assert "nothing has left this computer" in told
+        found = json.loads((folder / "out" / "home" / "membership.json").read_bytes())
+        assert len(found["lines"]) == 5
+        done("site key Basel")
+        train = lines[-1].partition("predbayes ")[2].partition(";")[0]
+        done(f"{train} --learner logistic-regression")
+        assert "16 models of random halves" in (folder / "out" / "egress.html").read_text()
+        upload = (folder / "out" / "Basel.safetensors").read_bytes()
+        assert b"membership" not in upload
+        assert "audit" in (folder / "audit.jsonl").read_text()
+
+    def test_a_limit_that_it_does_not_meet_is_told_at_once(self, folder):
+        (folder / "site.toml").write_text(
+            'format = 1\nname = "Basel"\n[policy]\nmax_membership_auc = 0.501\n'
+        )
+        assert any("`site train` will refuse" in line for line in done(self.LINE))

@@ -8,7 +8,7 @@ import pytest
 
 from predbayes.errors import PlanError, PredbayesError
 from predbayes_study.extras.survey.surveyfile import read_survey
-from tests.study.cli.test_site_train import done, run, told
+from tests.study.commands import done, run, told
 from tests.study.invented import DRAFT, table
 
 SURVEY = "site survey draft.toml rows.csv --out Split.survey"

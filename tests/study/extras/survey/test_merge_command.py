@@ -11,7 +11,7 @@ import pytest
 from predbayes.errors import PredbayesError, StudyError
 from predbayes_study.plan.schema import Plan
 from predbayes_study.trust.signing import SigningKey
-from tests.study.cli.test_site_train import done, run
+from tests.study.commands import done, run
 from tests.study.invented import DRAFT, survey_of, table
 
 MERGE = "plan merge draft.toml Brno.survey Split.survey --out plan.toml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.survey.section import SurveyTerms
 from predbayes_study.plan.schema import Plan
-from tests.study.cli.test_site_train import done
+from tests.study.commands import done
 
 
 def test_from_tables_at_sites_to_a_model_and_a_report(tmp_path):
