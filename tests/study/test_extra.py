@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -168,6 +170,17 @@ class TestSections:
             installed.forget()
         assert len(found) == 1
         assert Plan.loads(PLAN.partition("[zinc]")[0] + "[reference]").digest() not in found
+
+
+def test_the_rest_of_a_study_knows_no_extra_by_name():
+    """Not even where only types are checked, which the import contracts leave out."""
+    source = Path(finder.__file__).parent
+    named = re.compile(r"predbayes_study\.extras\.\w")
+    assert {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if "extras" not in path.relative_to(source).parts and named.search(path.read_text("utf-8"))
+    } == {"extra.py"}  # whose docstring has an example
 
 
 def test_every_reference_of_an_extra_names_something():

@@ -15,7 +15,7 @@ from tests.study.world import make_world
 
 ROOT = Path(__file__).parents[2] / "packages"
 BRANCH = re.compile(
-    r"""info\.kind\b|\.sent\ (==|!=)|\bEVALUATION\b|\bsums_alone\b|\.sealing\b
+    r"""info\.kind\b|\.sent\ (==|!=)|\bEVALUATION\b|\bsections(\.get\(|\[)
     |["'](masked|moments|private)["']""",
     re.VERBOSE,
 )
@@ -27,7 +27,6 @@ ASKS = re.compile(
 )
 
 PLACES = {  # where a branch on a kind of upload is, and why
-    "study/plan/schema.py": "properties by which pages ask what leaves",
     "study/coordinator/intake.py": "an evaluation may come in place of the plan's upload",
     "study/coordinator/step.py": "the ledger has a step of its own for evaluations",
     "study/site/site.py": "`site evaluate` signs evaluations",

@@ -42,7 +42,6 @@ from typing import (
     Literal,
     Self,
     TypeVar,
-    cast,
     get_args,
     get_origin,
 )
@@ -70,13 +69,11 @@ from predbayes_study import extra
 from predbayes_study.plan.grouping import Grouping
 from predbayes_study.plan.rules import RULES
 from predbayes_study.rules import Rule, findings
+from predbayes_study.trust.coordinator import CoordinatorPublicKey
+from predbayes_study.trust.signing import PublicKey, fingerprint
 
 if TYPE_CHECKING:
     from predbayes.learning import local
-    from predbayes_study.extras.moments.section import Moments
-    from predbayes_study.extras.sealed.section import Sealed
-from predbayes_study.trust.coordinator import CoordinatorPublicKey
-from predbayes_study.trust.signing import PublicKey, fingerprint
 
 
 def _finite(value: float) -> float:
@@ -570,21 +567,6 @@ class Plan(Section):
         return next(filter(None, endings), "")
 
     @property
-    def sums_alone(self) -> bool:
-        """True if sites send sums of moments only: the model is their head; nothing is pooled."""
-        return self.sent == "moments"
-
-    @property
-    def sealing(self) -> Sealed | None:
-        """The terms of sealed sums, if single uploads are hidden from the coordinator."""
-        return cast("Sealed | None", self.sections.get("sealed"))
-
-    @property
-    def moments(self) -> Moments | None:
-        """The features of which sites send sums."""
-        return cast("Moments | None", self.sections.get("moments"))
-
-    @property
     def promise(self) -> Guarantee | None:
         """What differential privacy each upload has, if any: then nothing else may leave a site."""
         promises = (section.promise for section in self.sections.values())
@@ -594,11 +576,6 @@ class Plan(Section):
     def cautions(self) -> tuple[str, ...]:
         """What a reader of the plan must know of its sections."""
         return tuple(filter(None, (section.caution(self) for section in self.sections.values())))
-
-    @property
-    def num_summed(self) -> int:
-        """Features of one scale whose products are summed; 0 if the plan asks for no sums."""
-        return 0 if self.moments is None else self.moments.num_summed(self)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
