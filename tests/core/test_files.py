@@ -21,8 +21,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("by_many", [False, True])
-def test_a_file_gets_its_name_when_it_is_complete(tmp_path, by_many):
+def test_a_file_gets_its_name_when_it_is_complete(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -32,13 +31,12 @@ def test_a_file_gets_its_name_when_it_is_complete(tmp_path, by_many):
         assert partial.name.startswith(TEMPORARY)
         partial.write_text("new")
 
-    write_whole(path, write, by_many=by_many)
+    write_whole(path, write)
     assert path.read_text() == "new"
     assert names(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("by_many", [False, True])
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, by_many):
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     write_bytes(path, b"old")
 
@@ -47,20 +45,8 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, by_many):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, write, by_many=by_many)
+        write_whole(path, write)
     assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
-
-
-def test_two_that_write_the_same_file_do_not_meet(tmp_path):
-    path = tmp_path / "file"
-
-    def write(partial):
-        write_whole(path, lambda other: other.write_text("other"), by_many=True)
-        partial.write_text("mine")
-
-    write_whole(path, write, by_many=True)
-    assert path.read_text() == "mine"
     assert names(tmp_path) == ["file"]
 
 

@@ -56,15 +56,14 @@ def read_at_most(path: Path, most: int) -> bytes | None:
     return content if len(content) == size else None
 
 
-def write_whole(path: Path, write: Callable[[Path], object], *, by_many: bool = False) -> None:
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let a file be written under another name, then give it its own.
 
     Args:
         path: The file.
         write: Writes it where it is told to.
-        by_many: Whether other processes may write the same file at the same time.
     """
-    partial = _unique(path) if by_many else path.with_name(TEMPORARY + path.name)
+    partial = path.with_name(TEMPORARY + path.name)
     try:
         write(partial)
         sync_file(partial)
@@ -104,7 +103,7 @@ def scratch_beside(path: Path) -> Path:
     for other in path.parent.iterdir():
         if other.name.startswith(TEMPORARY) and other.name[_MARK:] == f"-{path.name}":
             remove(other)
-    return _unique(path)
+    return path.with_name(f"{TEMPORARY}{secrets.token_hex(_TOKEN)}-{path.name}")
 
 
 def sync_file(path: Path) -> None:
@@ -129,7 +128,3 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _unique(path: Path) -> Path:
-    return path.with_name(f"{TEMPORARY}{secrets.token_hex(_TOKEN)}-{path.name}")

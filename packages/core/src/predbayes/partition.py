@@ -34,7 +34,8 @@ def label_skew(
     targets: Tensor, num_clients: int, heterogeneity: float, *, rng: torch.Generator
 ) -> list[Tensor]:
     """Deal rows by the paper's h, as a true partition; each seed draws an order of the classes."""
-    _require_heterogeneity(heterogeneity)
+    if not 0 <= heterogeneity <= 1:
+        raise DataError(f"heterogeneity must be in [0, 1], not {heterogeneity}")
     shards = homogeneous(len(targets), num_clients, rng=rng)
     num_taken = [round(heterogeneity * len(shard)) for shard in shards]
     kept = [shard[count:] for shard, count in zip(shards, num_taken, strict=True)]
@@ -66,7 +67,10 @@ def dirichlet(
     by_class = [order[targets[order] == label] for label in range(int(targets.max()) + 1)]
     for _ in range(MAX_DRAWS):
         shares = _dirichlet_shares((len(by_class), num_clients), concentration, rng)
-        blocks = [_cut(rows, share) for rows, share in zip(by_class, shares, strict=True)]
+        blocks = []
+        for rows, share in zip(by_class, shares, strict=True):
+            ends = (share.cumsum(0)[:-1] * len(rows)).round().long()  # so that no row is lost
+            blocks.append(rows.tensor_split(ends))
         parts = [torch.cat(own) for own in zip(*blocks, strict=True)]
         if all(len(part) for part in parts):
             return parts
@@ -97,17 +101,6 @@ def _dirichlet_shares(shape: tuple[int, int], concentration: float, rng: torch.G
     uniform = torch.rand(shape, generator=rng, dtype=torch.float64).clamp_min(1e-300)
     log_gamma = torch._standard_gamma(alpha + 1, generator=rng).log() + uniform.log() / alpha
     return log_gamma.softmax(-1)
-
-
-def _cut(rows: Tensor, shares: Tensor) -> tuple[Tensor, ...]:
-    """Consecutive blocks of rows whose sizes are the shares, rounded so that none is lost."""
-    ends = (shares.cumsum(0)[:-1] * len(rows)).round().long()
-    return rows.tensor_split(ends)
-
-
-def _require_heterogeneity(heterogeneity: float) -> None:
-    if not 0 <= heterogeneity <= 1:
-        raise DataError(f"heterogeneity must be in [0, 1], not {heterogeneity}")
 
 
 def _require_enough(num_rows: int, num_clients: int) -> None:

@@ -90,7 +90,9 @@ class SamplerProgress:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that the next step depends on."""
         found = {_WEIGHTS + name: value for name, value in self._weights().items()}
-        found |= {_MOMENTUM + name: value for name, value in self._momenta().items()}
+        for name, parameter in self.model.named_parameters():
+            if "momentum" in (state := self.sampler.state[parameter]):
+                found[_MOMENTUM + name] = state["momentum"]
         if len(self.samples):
             arrays = self.samples.taken().arrays()
             found |= {_SAMPLE + name: value for name, value in arrays.items()}
@@ -128,14 +130,6 @@ class SamplerProgress:
 
     def _weights(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-
-    def _momenta(self) -> dict[str, Tensor]:
-        state = self.sampler.state
-        return {
-            name: state[parameter]["momentum"]
-            for name, parameter in self.model.named_parameters()
-            if "momentum" in state[parameter]
-        }
 
 
 def resume(checkpoint: Checkpoint | None, progress: SamplerProgress) -> int:

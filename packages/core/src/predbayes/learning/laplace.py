@@ -55,7 +55,14 @@ class LastLayerLaplace(Learner):
     def __post_init__(self) -> None:
         if self.num_samples < 1:
             raise TrainingError(f"num_samples must be at least 1, not {self.num_samples}")
-        _require_known(self.network)
+        likelihood = self.network.likelihood
+        plain = isinstance(likelihood, Softmax) and not likelihood.balanced
+        one_noise = isinstance(likelihood, LearnedNoise) and not likelihood.per_input
+        if not (plain or one_noise or isinstance(likelihood, FixedNoise)):
+            raise TrainingError(
+                "last-layer Laplace is for pb.Softmax without balanced=True, FixedNoise and "
+                "pb.LearnedNoise without per_input=True; take DeepEnsemble for others"
+            )
 
     @property
     def network(self) -> Network:
@@ -129,17 +136,6 @@ class LastLayer:
         if bias in parameters:
             parameters[bias] = drawn[..., -1].to(kind)
         return WeightSamples(parameters, buffers)
-
-
-def _require_known(network: Network) -> None:
-    likelihood = network.likelihood
-    plain = isinstance(likelihood, Softmax) and not likelihood.balanced
-    one_noise = isinstance(likelihood, LearnedNoise) and not likelihood.per_input
-    if not (plain or one_noise or isinstance(likelihood, FixedNoise)):
-        raise TrainingError(
-            "last-layer Laplace is for pb.Softmax without balanced=True, FixedNoise and "
-            "pb.LearnedNoise without per_input=True; take DeepEnsemble for others"
-        )
 
 
 def _last_linear(module: nn.Module, num_outputs: int) -> tuple[str, nn.Linear]:

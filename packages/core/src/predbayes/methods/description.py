@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from predbayes.pools.terms import TermPool
-from predbayes.predictive.selection import Choice
 
 
 def name_of(method: Any) -> str:
@@ -24,8 +23,12 @@ def pool_of(state: Any) -> Any:
 def describe_pool(pool: Any) -> str:
     """Say in words what was tuned or chosen."""
     choice, tuned = getattr(pool, "choice", None), getattr(pool, "tuned", None)
-    if choice is not None:
-        return f"{choice.name}: {_how_chosen(choice)}"
+    if choice is not None and not choice.scores:
+        return f"{choice.name}: {choice.reason}"
+    if choice is not None:  # without its NLL, which is in the units of the network
+        top = max(score.complexity for score in choice.scores if score.share)
+        weights = f"with {top.readable}" if top else "untuned"
+        return f"{choice.name}: chosen by cross-validation, {weights}"
     beta = getattr(pool, "beta", math.nan)
     if tuned is not None and "beta" in tuned.profiles:
         low, high = tuned.profiles["beta"].interval
@@ -33,12 +36,3 @@ def describe_pool(pool: Any) -> str:
     if math.isfinite(beta):
         return {0.0: "mixture", 1.0: "product"}.get(beta, f"beta {beta:.3f}")
     return f"site {pool.site}" if getattr(pool, "site", "") else ""
-
-
-def _how_chosen(choice: Choice) -> str:
-    """The reason without its NLL, which is in the units of the network, not of the user."""
-    if not choice.scores:
-        return choice.reason
-    top = max(score.complexity for score in choice.scores if score.share)
-    tuned = f"with {top.readable}" if top else "untuned"
-    return f"chosen by cross-validation, {tuned}"

@@ -179,7 +179,9 @@ def taught_by(
             network, taught, inputs, settings=settings, start=start, device=device, rng=rng
         )
     # Before it is recalibrated: that may well lead away from a teacher who is not calibrated.
-    _warn_of_a_gap(taught, student.predict(inputs))
+    gap = float(taught.kl(student.predict(inputs)).mean())
+    if gap > _WIDE_GAP:
+        _log.warning("the student is %.2f nats from its teacher; distil for more steps", gap)
     if recalibrate:
         student = recalibrated(student, reference.inputs[labelled], reference.targets)
     predicted = student.predict(inputs)
@@ -189,9 +191,3 @@ def taught_by(
         theirs, own = (nll(p[labelled], reference.targets) for p in (taught, predicted))
         nll_gap = own - theirs
     return DistilledState(teacher, student, gap, nll_gap)
-
-
-def _warn_of_a_gap(taught: Predictive, predicted: Predictive) -> None:
-    gap = float(taught.kl(predicted).mean())
-    if gap > _WIDE_GAP:
-        _log.warning("the student is %.2f nats from its teacher; distil for more steps", gap)

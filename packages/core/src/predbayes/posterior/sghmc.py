@@ -109,13 +109,29 @@ class SGHMC(EagerOptimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for params in _by_device_and_dtype(group["params"]):
+            # Parameters that have a gradient, in lists that one kernel can take.
+            lists: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+            for param in group["params"]:
+                if param.grad is not None:
+                    lists.setdefault((param.device, param.dtype), []).append(param)
+            for params in lists.values():
                 self._step_params(params, group)
         return loss
 
     def _step_params(self, params: list[Tensor], group: dict[str, Any]) -> None:
         step_size, num_rows, friction = group["step_size"], group["num_rows"], group["friction"]
-        grads = [_gradient(param) for param in params]
+        grads: list[Tensor] = []
+        momenta: list[Tensor] = []
+        for param in params:
+            grad, state = param.grad, self.state[param]
+            assert grad is not None
+            if grad.stride() != param.stride():  # the fused kernel takes the layout for granted
+                grad = torch.empty_like(param, memory_format=torch.preserve_format).copy_(grad)
+            grads.append(grad)
+            if friction < 1:  # without it the kernel knows neither momentum nor dampening
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(param, memory_format=torch.preserve_format)
+                momenta.append(state["momentum"])
         if group["temperature"] > 0 and step_size > 0:
             noise_var = 2 * friction * group["temperature"] / (step_size * num_rows)
             noisy = self._noise(params, math.sqrt(noise_var))
@@ -126,8 +142,7 @@ class SGHMC(EagerOptimizer):
         torch._fused_sgd_(
             params,
             grads,
-            # Without friction below 1 the kernel knows neither momentum nor dampening.
-            [self._momentum(param) for param in params] if friction < 1 else [],
+            momenta,
             weight_decay=group["prior_std"] ** -2 / num_rows,
             momentum=1 - friction,
             dampening=1 - step_size,
@@ -148,13 +163,6 @@ class SGHMC(EagerOptimizer):
         rng.set_state(state)
         self._noise_rngs[device] = rng
 
-    def _momentum(self, param: Tensor) -> Tensor:
-        state = self.state[param]
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(param, memory_format=torch.preserve_format)
-        momentum: Tensor = state["momentum"]
-        return momentum
-
     def _noise(self, like: list[Tensor], std: float) -> list[Tensor]:
         """Independent normal tensors with the strides of ``like``, good until the next call."""
         first = like[0]
@@ -162,37 +170,17 @@ class SGHMC(EagerOptimizer):
             self._noise_rngs[first.device] = generator_on(first.device, self._rng)
         key = tuple(map(id, like))
         if key not in self._noise_buffers:
-            self._noise_buffers[key] = _flat_with_views(like)
+            # One buffer for a single draw, and views of it in the parameters' shapes and strides.
+            sizes = [tensor.numel() for tensor in like]
+            buffer = first.new_empty(sum(sizes))
+            pairs = zip(torch.split(buffer, sizes), like, strict=True)
+            self._noise_buffers[key] = (
+                buffer,
+                [
+                    part.as_strided(tensor.shape, tensor.stride(), part.storage_offset())
+                    for part, tensor in pairs
+                ],
+            )
         flat, views = self._noise_buffers[key]
         flat.normal_(std=std, generator=self._noise_rngs[first.device])
         return views
-
-
-def _flat_with_views(like: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """One buffer for a single draw, and views of it shaped and strided like the parameters."""
-    sizes = [tensor.numel() for tensor in like]
-    flat = like[0].new_empty(sum(sizes))
-    parts = torch.split(flat, sizes)
-    views = [
-        part.as_strided(tensor.shape, tensor.stride(), part.storage_offset())
-        for part, tensor in zip(parts, like, strict=True)
-    ]
-    return flat, views
-
-
-def _by_device_and_dtype(params: Iterable[Tensor]) -> Iterable[list[Tensor]]:
-    """Parameters that have a gradient, in lists that one kernel can take."""
-    lists: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for param in params:
-        if param.grad is not None:
-            lists.setdefault((param.device, param.dtype), []).append(param)
-    return lists.values()
-
-
-def _gradient(param: Tensor) -> Tensor:
-    """The gradient in its parameter's memory layout, which the fused kernel takes for granted."""
-    grad = param.grad
-    assert grad is not None
-    if grad.stride() == param.stride():
-        return grad
-    return torch.empty_like(param, memory_format=torch.preserve_format).copy_(grad)

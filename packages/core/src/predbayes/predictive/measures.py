@@ -156,10 +156,6 @@ def _crps_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tenso
     return unit.scale * crps_rows(predictive, targets)
 
 
-def _mae_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tensor:
-    return unit.errors(predictive, targets).abs()
-
-
 def _r2(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Estimate | None:
     """The interval is Student's of the logarithm of what is not explained, by its influences."""
     errors = unit.errors(predictive, targets).square()
@@ -325,7 +321,7 @@ _TABLE = (
         "mae",
         "MAE",
         "mean absolute error of the predicted mean. Lower is better.",
-        _mae_rows,
+        lambda predictive, targets, unit: unit.errors(predictive, targets).abs(),
         family=Gaussian,
         unit="target",
     ),

@@ -255,14 +255,6 @@ def grids(family: type[Predictive], floor: float) -> dict[Coordinates, Grid]:
     return _LOW if floor < _LOW_FLOOR else _BOUNDED
 
 
-def _by_source(terms: Iterable[Term], client: Contribution) -> dict[_Source, list[Term]]:
-    """Terms by what of a client they sum up."""
-    found: dict[_Source, list[Term]] = {}
-    for term in terms:
-        found.setdefault(_source(term, client), []).append(term)
-    return found
-
-
 def _source(term: Term, client: Contribution) -> _Source:
     # Only the paper's product counts a client that knows nothing as the prior.
     differs = term is NATURAL and client.expert is not client.predictive
@@ -456,7 +448,11 @@ class PredictiveSum(Generic[P]):
         self._require_same_shape(other)
         self._waiting.extend(other._waiting)
         for name, total in other._totals.items():
-            self._add_total(name, total)
+            if name in self._totals:
+                self._totals[name].value.add_(total.value)
+                self._totals[name].weight.add_(total.weight)
+            else:
+                self._totals[name] = total.clone()
         self._lacking.update(other._lacking)
         self.num_clients += other.num_clients
         if len(self._waiting) >= min(_BATCH, max(1, _BATCH_NUMBERS // math.prod(self._shape))):
@@ -528,7 +524,10 @@ class PredictiveSum(Generic[P]):
         waiting, self._waiting = self._waiting, []
         for start in range(0, len(waiting), _BATCH):
             for clients, terms in self._able(waiting[start : start + _BATCH]):
-                for source, among in _by_source(terms, clients[0]).items():
+                by_source: dict[_Source, list[Term]] = {}
+                for term in terms:
+                    by_source.setdefault(_source(term, clients[0]), []).append(term)
+                for source, among in by_source.items():
                     self._add_terms(source, among, clients)
         return self._totals
 
@@ -594,13 +593,6 @@ class PredictiveSum(Generic[P]):
     def _unbounded(self) -> bool:
         """Whether weights may be so large or small that only their products are rounded."""
         return issubclass(self.family, Gaussian)
-
-    def _add_total(self, name: str, total: _Total) -> None:
-        if name in self._totals:
-            self._totals[name].value.add_(total.value)
-            self._totals[name].weight.add_(total.weight)
-        else:
-            self._totals[name] = total.clone()
 
     def product(self) -> P:
         """The Bayesian committee machine (Paper: eq:prod_rule)."""
@@ -704,11 +696,8 @@ class PredictiveSum(Generic[P]):
                 f"cannot add predictives of shape {other._shape} to {self._shape}; all clients "
                 "predict on the same reference inputs"
             )
-        if self.prior is not other.prior and not _same_prior(self.prior, other.prior):
+        one, two = self.prior, other.prior
+        if one is not two and (
+            one is None or two is None or not torch.equal(one.natural(), two.natural())
+        ):
             raise PoolError("cannot add sums that were lifted with different priors")
-
-
-def _same_prior(first: Predictive | None, second: Predictive | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return torch.equal(first.natural(), second.natural())
