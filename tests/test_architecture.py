@@ -161,3 +161,21 @@ def test_ci_and_pre_commit_use_the_pinned_tools():
         assert re.search(rf"^{tool}==", constraints, re.M), tool
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     assert "rev:" not in hooks  # no second set of versions
+
+
+@pytest.mark.parametrize(
+    ("part", "others"),
+    [
+        ("core", ("study", "flower", "lab")),
+        ("study", ("flower", "lab")),
+        ("lab", ("flower", "study")),
+        ("flower", ("lab",)),
+    ],
+)
+def test_tests_of_a_distribution_need_no_other_that_it_does_not(part, others):
+    """So a change of the study can break no test of the lab, and none is run."""
+    names = "|".join(f"predbayes_{name}|tests\\.{name}" for name in others)
+    wanted = re.compile(rf"^\s*(?:from|import) (?:{names})\b", re.M)
+    paths = sorted((ROOT / "tests" / part).rglob("*.py"))
+    found = [path.name for path in paths if wanted.search(path.read_text(encoding="utf-8"))]
+    assert found == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from predbayes_lab.statistics import over_rows, summarise
-from tests.study.statistical.test_intervals import TIMES, assert_covers
+from tests.core.statistical.test_intervals import TIMES, assert_covers
 
 
 class TestOverSeeds:

@@ -93,7 +93,7 @@ class TestErrors:
             Upload.load("/dev/zero")
 
     def test_kinds_are_not_confused(self, uploads):
-        with pytest.raises(UploadError, match="sent weights, not predictions"):
+        with pytest.raises(UploadError, match="are not the predictions"):
             uploads["weights"].predictive()
         with pytest.raises(UploadError, match="sent predictions, not weights"):
             uploads["classes"].samples()

@@ -28,6 +28,8 @@ _OWN = "predbayes_study.extras"
 class Extra:
     """An optional capability; every reference is `module:attribute`, relative to its package.
 
+    `:attribute` is of the package itself.
+
     Args:
         package: Dotted name of the extra's package; its last part is the extra's name.
         sections: Sections of a plan: name -> subclass of `plan.schema.Section`.
@@ -63,7 +65,7 @@ class Extra:
     def load(self, reference: str) -> Any:
         """Import what a reference names."""
         module, _, attribute = reference.partition(":")
-        return getattr(importlib.import_module(f"{self.package}.{module}"), attribute)
+        return getattr(importlib.import_module(f"{self.package}.{module}".rstrip(".")), attribute)
 
 
 def extras() -> dict[str, Extra]:

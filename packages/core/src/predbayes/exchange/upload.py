@@ -136,8 +136,7 @@ class Upload:
         return WeightSamples.from_arrays(self._alone)
 
     def predictive(self) -> Predictive:
-        """The predictives of an upload of kind ``predictions``."""
-        self._require("predictions")
+        """The predictives that the arrays are, whatever they are called; refuse other arrays."""
         return from_arrays(self._alone)
 
     @property

@@ -17,7 +17,7 @@ Each has an interval of 95 % about other rows of the same kind, for this model: 
 Newcombe's fifth (2006), which inverts the variance of Hanley and McNeil; of the AP Wilson's, its
 events as trials; of slope and intercept Wald's; of O/E Wilson's of the events, the sum of risks
 being fixed; of shares Wilson's; of a net benefit Student's. They are held against simulations in
-`tests/study/statistical/test_intervals.py`.
+`tests/core/statistical/test_intervals.py`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ change with a library.
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,8 @@ def dump(plan: Plan, notes: Mapping[str, Sequence[str]] | None = None) -> str:
 
 def _of(section: Section) -> Mapping[str, Any]:
     """The comments of an extra's section, from the file beside its module, if there is one."""
-    file = resources.files(type(section).__module__.rpartition(".")[0]).joinpath("comments.toml")
+    package = sys.modules[type(section).__module__].__package__
+    file = resources.files(package or type(section).__module__).joinpath("comments.toml")
     stated = tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
     return {"sections": {}, "keys": {}, **stated}
 
