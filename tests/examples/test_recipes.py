@@ -31,6 +31,8 @@ AIMS = {"Add a learner": 2, "Add a type of column": 3, "Add a measure": 1, "Add 
 _LINEAR = """
 [learner]
 name = "logistic-regression"
+min_steps = 200
+num_epochs = 1
 holdout = 0.0
 holdout_reason = "drawn"
 """
