@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -91,12 +91,16 @@ class World:
     def labels_path(self) -> Path:
         return self.root / "kit-labels.json"
 
-    def begin(self, name: str = "study", sites: tuple[str, ...] = SITES) -> Study:
-        """A new study of the plan, with sites admitted."""
+    def begin(
+        self, name: str = "study", sites: Sequence[str] = SITES, added: Sequence[str] = ()
+    ) -> Study:
+        """A new study of the plan, with sites admitted and the uploads of some added."""
         study = Study.init(self.root / name, self.kit.folder, self.labels_path, self.key_path)
         self.seen = study.kit.head
         for site in sites:
             study.admit(site, self.key(site).public)
+        for site in added:
+            study.add(self.file(site))
         return study
 
     @property

@@ -30,9 +30,7 @@ HIDDEN = "__import__('pathlib').Path('ran').touch()"
 def world(tmp_path_factory) -> World:
     """A study with one result."""
     world = make_world(tmp_path_factory.mktemp("study") / "world", method="mixture")
-    study = world.begin()
-    for site in ("Alpha", "Beta"):
-        study.add(world.file(site))
+    study = world.begin(added=("Alpha", "Beta"))
     study.finish()
     (world.root / "rows.csv").write_bytes((world.kit.folder / "reference.csv").read_bytes())
     return world

@@ -47,9 +47,7 @@ def attacked(frame):
 
 @pytest.fixture(scope="module")
 def result(world):
-    study = world.begin(sites=("Alpha", "Beta"))
-    for site in ("Alpha", "Beta"):
-        study.add(world.file(site))
+    study = world.begin(sites=("Alpha", "Beta"), added=("Alpha", "Beta"))
     study.finish()
     return study.result_folder(1)
 

@@ -24,9 +24,7 @@ HONEST = ("Alpha", "Beta", "Gamma")
 def begun(request, tmp_path_factory):
     """A study of three honest sites, in which Delta is admitted."""
     world = make_world(tmp_path_factory.mktemp("malformed"), regression=request.param)
-    study = world.begin()
-    for site in HONEST:
-        study.add(world.file(site))
+    study = world.begin(added=HONEST)
     return world, study
 
 
@@ -107,9 +105,7 @@ def unsure_and_wrong(world):
 @pytest.mark.parametrize("make", [sure_and_wrong, unsure_and_wrong])
 def test_the_worst_that_is_taken_goes_through_every_step(begun, tmp_path, make):
     world, _ = begun
-    study = world.begin(f"{tmp_path.name}")
-    for site in HONEST:
-        study.add(world.file(site))
+    study = world.begin(f"{tmp_path.name}", added=HONEST)
     counts = {sure_and_wrong: (0.0, 0.0, 0.0), unsure_and_wrong: (5e-324, 1e-310, 0.0)}[make]
     rows = counts if world.kit.plan.target.classes else None
     assert study.add(send(world, make(world), num_rows=10**9, class_rows=rows))

@@ -57,9 +57,7 @@ def world(tmp_path_factory) -> World:
     sys.path.insert(0, str(root / "site-packages"))
     try:
         world = make_world(root / "world", method="mixture", model=f'module = "{NAME}"')
-        study = world.begin()
-        for site in ("Alpha", "Beta"):
-            study.add(world.file(site))
+        study = world.begin(added=("Alpha", "Beta"))
         study.finish()
     finally:
         sys.path.remove(str(root / "site-packages"))

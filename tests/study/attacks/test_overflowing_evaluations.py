@@ -18,9 +18,7 @@ NUM_ROWS = 50
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     world = make_world(tmp_path_factory.mktemp("evaluations"), method="mixture")
-    study = world.begin()
-    for site in ("Alpha", "Beta", "Gamma"):
-        study.add(world.file(site))
+    study = world.begin(added=("Alpha", "Beta", "Gamma"))
     return world, study, study.finish()[0].model
 
 

@@ -79,9 +79,7 @@ class Holdings:
 
 def conduct(world: World, name: str, root: Path) -> Holdings:
     """A study with everything in it: a withdrawal, two results, an evaluation, a receipt."""
-    study = world.begin(name, sites=(SITE, "Beta", "Gamma"))
-    for site in (SITE, "Beta", "Gamma"):
-        study.add(world.file(site))
+    study = world.begin(name, sites=(SITE, "Beta", "Gamma"), added=(SITE, "Beta", "Gamma"))
     study.finish()
     study.withdraw("Gamma")
     number = study.finish()[0].number

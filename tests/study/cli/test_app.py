@@ -57,9 +57,7 @@ class TestImports:
 
     def test_commands_that_only_look_or_write_a_small_file_load_no_arrays(self, tmp_path):
         world = make_world(tmp_path, method="mixture", coordinator=CoordinatorKey.generate())
-        study = world.begin()
-        for site in SITES[:2]:
-            study.add(world.file(site))
+        study = world.begin(added=SITES[:2])
         with quick_results():
             study.finish()
         world.key("Zeta").public.save(tmp_path / "Zeta.pub")

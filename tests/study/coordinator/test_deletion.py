@@ -22,9 +22,7 @@ KEY = CoordinatorKey.generate()
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     world = make_world(tmp_path_factory.mktemp("world"), method="mixture", coordinator=KEY)
-    study = world.begin()
-    for site in SITES[:3]:
-        study.add(world.file(site))
+    study = world.begin(added=SITES[:3])
     study.finish()
     return world, study
 

@@ -22,9 +22,7 @@ def world(tmp_path_factory):
 @pytest.fixture
 def study(world, tmp_path):
     """With a result of all sites but the last."""
-    found = world.begin(tmp_path / "study")
-    for site in SITES[:-1]:
-        found.add(world.file(site))
+    found = world.begin(tmp_path / "study", added=SITES[:-1])
     found.finish()
     return found
 
@@ -52,9 +50,7 @@ def test_a_site_that_withdrew_or_is_left_out_is_told_apart(study):
 
 def test_a_plan_may_forbid_it_and_it_is_said_once(tmp_path):
     world = make_world(tmp_path / "forbids", rules='differences = "forbid"')
-    found = world.begin(tmp_path / "study")
-    for site in SITES[:-2]:
-        found.add(world.file(site))
+    found = world.begin(tmp_path / "study", added=SITES[:-2])
     found.finish()
     found.add(world.file(SITES[-2]))
     with pytest.raises(StudyError, match=r"rules\.differences forbids it"):
@@ -70,9 +66,7 @@ def test_a_plan_may_forbid_it_and_it_is_said_once(tmp_path):
 @pytest.mark.slow("two results with screening")
 def test_whom_screening_leaves_out_is_in_no_result(tmp_path):
     world = make_world(tmp_path, screening="leave-out", rules='differences = "forbid"')
-    found = world.begin("study")
-    for site in SITES[:4]:
-        found.add(world.file(site))
+    found = world.begin("study", added=SITES[:4])
     found.finish()
     found.add(world.file(BAD, overconfident_and_wrong(world)))
     recorded, result = found.finish()  # of the same sites, whatever came in
@@ -83,9 +77,7 @@ def test_whom_screening_leaves_out_is_in_no_result(tmp_path):
 
 def test_a_site_that_left_is_told_apart_though_a_bad_one_came(tmp_path):
     world = make_world(tmp_path, screening="leave-out", rules='differences = "forbid"')
-    found = world.begin("study")
-    for site in SITES[:4]:
-        found.add(world.file(site))
+    found = world.begin("study", added=SITES[:4])
     found.finish()
     found.withdraw(SITES[3])
     found.add(world.file(BAD, overconfident_and_wrong(world)))

@@ -35,9 +35,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def without(world):
-    study = world.begin("without")
-    for site in SITES[:4]:
-        study.add(world.file(site))
+    study = world.begin("without", added=SITES[:4])
     _, result = study.finish()
     assert not any(site.left_out for site in result.sites)
     return result
@@ -54,9 +52,7 @@ def without(world):
     ],
 )
 def test_it_is_named_and_costs_little(world, without, poison):
-    study = world.begin(poison.__name__)
-    for site in SITES[:4]:
-        study.add(world.file(site))
+    study = world.begin(poison.__name__, added=SITES[:4])
     study.add(world.file(BAD, poison(world)))
     recorded, result = study.finish()
     found = {site.site: site for site in result.sites}
@@ -72,9 +68,7 @@ def test_it_is_named_and_costs_little(world, without, poison):
 @pytest.mark.slow("another study of five sites")
 def test_a_plan_that_only_reports_leaves_nobody_out(tmp_path):
     world = make_world(tmp_path, screening="report")
-    study = world.begin()
-    for site in SITES[:4]:
-        study.add(world.file(site))
+    study = world.begin(added=SITES[:4])
     study.add(world.file(BAD, overconfident_and_wrong(world)))
     _, result = study.finish()
     found = {site.site: site for site in result.sites}
@@ -85,9 +79,7 @@ def test_a_plan_that_only_reports_leaves_nobody_out(tmp_path):
 @pytest.mark.slow("another study of five sites")
 def test_a_site_of_a_regression_that_turns_its_targets_round(tmp_path):
     world = make_world(tmp_path, regression=True, screening="leave-out")
-    study = world.begin()
-    for site in SITES[:4]:
-        study.add(world.file(site))
+    study = world.begin(added=SITES[:4])
     honest = world.predictions(BAD)
     study.add(world.file(BAD, Gaussian(-honest.mean, honest.var, honest.epistemic_var)))
     _, result = study.finish()

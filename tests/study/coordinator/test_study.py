@@ -32,9 +32,7 @@ def weights(study, number):
 @pytest.fixture(scope="module")
 def outcomes(world):
     """Three sites, in the order of their names."""
-    study = world.begin("straight")
-    for site in SITES[:3]:
-        study.add(world.file(site))
+    study = world.begin("straight", added=SITES[:3])
     recorded, _ = study.finish()
     return recorded.outcome, weights(study, 1)
 
@@ -43,16 +41,12 @@ class TestFunctionOfTheSet:
     """The result depends on which files are in, and on nothing else."""
 
     def test_any_order_of_adding_gives_the_same_bits(self, world, outcomes):
-        study = world.begin("order")
-        for site in (SITES[2], SITES[0], SITES[1]):
-            study.add(world.file(site))
+        study = world.begin("order", added=(SITES[2], SITES[0], SITES[1]))
         recorded, _ = study.finish()
         assert (recorded.outcome, weights(study, 1)) == outcomes
 
     def test_withdrawal_gives_the_bits_of_the_study_without_the_site(self, world, outcomes):
-        study = world.begin("withdrawn")
-        for site in SITES[3::-1]:
-            study.add(world.file(site))
+        study = world.begin("withdrawn", added=SITES[3::-1])
         with_four, _ = study.finish()
         study.withdraw(SITES[3])
         without, _ = study.finish()
@@ -264,9 +258,7 @@ class TestStatus:
 class TestKinds:
     def test_a_regression_comes_back_in_its_unit(self, tmp_path):
         world = make_world(tmp_path, regression=True, own="linear-regression")
-        study = world.begin()
-        for site in SITES[:3]:
-            study.add(world.file(site))
+        study = world.begin(added=SITES[:3])
         _, result = study.finish()
         scores = result.pooled
         # Noise of 3 cm was drawn; in standard units it is about a third.
@@ -277,9 +269,7 @@ class TestKinds:
 
     def test_a_regression_without_labels_claims_nothing(self, tmp_path):
         world = make_world(tmp_path, regression=True, labelled=0, evaluate=0)
-        study = world.begin()
-        for site in SITES[:3]:
-            study.add(world.file(site))
+        study = world.begin(added=SITES[:3])
         _, result = study.finish()
         assert (result.num_scored, result.scored_on) == (0, "nothing")
         assert result.coverage is None
@@ -287,9 +277,7 @@ class TestKinds:
 
     def test_without_evaluate_rows_scores_are_cross_fitted(self, tmp_path):
         world = make_world(tmp_path, evaluate=0)
-        study = world.begin()
-        for site in SITES[:2]:
-            study.add(world.file(site))
+        study = world.begin(added=SITES[:2])
         _, result = study.finish()
         assert (result.scored_on, result.num_scored) == ("cross-fitted", 60)
         assert study.verify(rebuild=True) == []

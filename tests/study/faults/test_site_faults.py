@@ -150,8 +150,6 @@ def test_no_error_tells_a_value(tmp_path, capfd, kind, command, finished):
 def finished(tmp_path_factory):
     """A study with a model."""
     world = make_world(tmp_path_factory.mktemp("finished"), method="mixture")
-    study = world.begin()
-    for site in SITES:
-        study.add(world.file(site))
+    study = world.begin(added=SITES)
     study.finish()
     return world, str(study.result_folder(1) / "model")

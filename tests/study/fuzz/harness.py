@@ -93,9 +93,7 @@ def make_ground(root: Path, *, regression: bool) -> Ground:
     """Make a study of two sites with a result; Gamma is admitted and has sent nothing."""
     world = make_world(root / "before", regression=regression, labelled=40, evaluate=20)
     world.keys.update({site: site_key(site) for site in SITES})
-    study = world.begin(sites=SITES)
-    for site in SITES[:2]:
-        study.add(world.file(site))
+    study = world.begin(sites=SITES, added=SITES[:2])
     recorded, _ = study.finish()
     (world.kit.folder / FINGERPRINT_FILE).unlink()  # it would refuse every other plan
     names = ("x", "y", "height" if regression else "kind")

@@ -89,17 +89,6 @@ class TestColumns:
         assert not any(note.startswith("pulse: follows") for note in notes)
 
 
-@given(
-    ends=st.lists(
-        st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2, unique=True
-    )
-)
-def test_a_range_holds_what_was_seen(ends):
-    least, greatest = sorted(ends)
-    low, high = round_outward(least, greatest)
-    assert -np.inf < low <= least < greatest <= high < np.inf
-
-
 @pytest.mark.parametrize(
     ("seen", "ends"),
     [

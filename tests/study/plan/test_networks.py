@@ -196,9 +196,7 @@ def test_a_study_with_it_goes_to_the_end_and_its_model_runs_where_it_is_allowed(
     installed, tmp_path
 ):
     world = make_world(tmp_path / "world", model=MODEL)
-    study = world.begin()
-    for site in ("Alpha", "Beta"):
-        study.add(world.file(site))
+    study = world.begin(added=("Alpha", "Beta"))
     _, result = study.finish()
     assert result.student.num_parameters == 5 * (world.kit.plan.num_inputs + 1) + 3 * 6
     forget()

@@ -152,14 +152,6 @@ class TestDigest:
         assert Plan.loads(turned).digest() != Plan.loads(TEXT).digest()
 
 
-class TestWidths:
-    def test_inputs_are_numbers_words_other_and_flags(self):
-        plan = Plan.loads(TEXT)
-        assert [column.width for column in plan.columns.values()] == [1, 4]
-        assert (plan.num_inputs, plan.num_outputs) == (5, 2)
-        assert plan.columns["age"].model_copy(update={"missing": "flag"}).width == 2
-
-
 def problem(text):
     with pytest.raises(PlanError) as error:
         Plan.loads(text)

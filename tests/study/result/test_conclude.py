@@ -72,9 +72,7 @@ def test_each_part_is_screened_without_its_labels(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "screen_sites", spy)
     world = make_world(tmp_path, evaluate=0, labelled=60, screening="leave-out", method="mixture")
-    study = world.begin()
-    for site in SITES[:3]:
-        study.add(world.file(site))
+    study = world.begin(added=SITES[:3])
     _, result = study.finish()
     assert result.scored_on == "cross-fitted"
     assert [num for num, _ in calls] == [60] + [48] * 5
@@ -122,9 +120,7 @@ def test_the_coordinators_model_may_be_chosen_by_the_labelled_rows(tmp_path):
 
 def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_again(tmp_path):
     world = make_world(tmp_path)
-    study = world.begin()
-    for site in SITES:
-        study.add(world.file(site))
+    study = world.begin(added=SITES)
     labels, uploads = study.labels, list(study.state().uploads.values())
     evidence = Evidence(study.kit, labels, uploads, study.read, ResultMeta(1, "", ""))
     gathered = gather(evidence, Analysis.of(evidence), torch.arange(3))
@@ -162,9 +158,7 @@ def test_labels_of_one_class_choose_nothing_and_accuse_nobody(tmp_path, monkeypa
     monkeypatch.setattr(of_world, "_frame", of_one_class)
     monkeypatch.setattr(kit_module, "require_sound", lambda *_: None)
     world = make_world(tmp_path, own="auto", screening="leave-out", evaluate=0)
-    study = world.begin()
-    for site in SITES:
-        study.add(world.file(site))
+    study = world.begin(added=SITES)
     _, result = study.finish()
     assert result.server_only is None
     assert result.pool.weights == {"mixture": 1.0}

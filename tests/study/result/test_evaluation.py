@@ -323,9 +323,7 @@ def begin(world, name):
     """A study with a result of three sites; made once, then copied."""
     first = world.root / "first"
     if not first.exists():
-        study = world.begin("first")
-        for site in SITES[:3]:
-            study.add(world.file(site))
+        study = world.begin("first", added=SITES[:3])
         study.finish()
     if name != "first":
         shutil.copytree(first, world.root / name)

@@ -244,9 +244,7 @@ def finished(request, tmp_path_factory):
         regression=request.param,
         coordinator=key,
     )
-    study = world.begin()
-    for site in worlds.SITES[:3]:
-        study.add(world.file(site))
+    study = world.begin(added=worlds.SITES[:3])
     study.finish()
     model = CalibratedModel.load(study.result_folder(1) / "model")
     frame = worlds._frame(1500, 1500, regression=request.param)

@@ -118,19 +118,6 @@ class TestBeats:
         for times, expected in ((1.9, False), (2.1, True)):
             assert beats(torch.zeros(100), noise + times * error) is expected
 
-    def test_the_best_of_those_that_beat_is_named(self):
-        targets = torch.zeros(50, dtype=torch.long)
-        said = {
-            name: Categorical.from_moments(torch.tensor([[p, 1 - p]])).__getitem__(
-                torch.zeros(50, dtype=torch.long)
-            )
-            for name, p in (("good", 0.8), ("best", 0.9), ("bad", 0.2), ("mine", 0.5))
-        }
-        mine = said.pop("mine")
-        # Losses that are the same in every row have no error: whoever is lower is better.
-        assert SimpleModels(said, {}).beating(mine, targets) == "best"
-        assert SimpleModels({"bad": said["bad"]}, {}).beating(mine, targets) == ""
-
 
 class TestModels:
     @pytest.mark.parametrize("plan", [CLASSES, NUMBER], ids=["classes", "number"])

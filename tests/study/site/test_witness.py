@@ -83,9 +83,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(world):
-    study = world.begin(sites=("Alpha", "Beta"))
-    for site in ("Alpha", "Beta"):
-        study.add(world.file(site))
+    study = world.begin(sites=("Alpha", "Beta"), added=("Alpha", "Beta"))
     study.finish()
     return study
 

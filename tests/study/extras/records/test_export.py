@@ -33,9 +33,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(world):
-    study = world.begin("study")
-    for site in SITES[:3]:
-        study.add(world.file(site))
+    study = world.begin("study", added=SITES[:3])
     study.finish()
     return study
 

@@ -65,9 +65,7 @@ class TestTable:
         assert study.verify(rebuild=True) == []
 
     def test_one_that_comes_later_gives_a_new_report_of_the_same_model(self, world):
-        begun = world.begin()
-        for site in SITES[:3]:
-            begun.add(world.file(site))
+        begun = world.begin(added=SITES[:3])
         first, _ = begun.finish()
         assert begun.finish()[0] == first
         begun.add(survey(world, "Alpha"))

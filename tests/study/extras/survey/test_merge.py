@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes_study.extras.survey.marginal import Marginal
 from predbayes_study.extras.survey.merge import merge
 from predbayes_study.kit.draft import GATE, LEARNER
 from predbayes_study.plan.schema import Plan
@@ -245,12 +244,3 @@ class TestRefusals:
         with pytest.raises(StudyError, match=words) as refused:
             merge(plan(), [odd])
         assert str(refused.value).startswith("the survey of Split does not fit the draft: ")
-
-
-class TestMarginal:
-    def test_tails_go_on_as_the_told_quantiles_do(self, tmp_path):
-        told = survey_of(table("Graz"), tmp_path).columns
-        age, crp = Marginal.of(told["age"]), Marginal.of(told["crp"], (0.0, 700.0))
-        assert 95 < age.values[-1] < 130
-        assert 0 < crp.values[0] < 3
-        assert 400 < crp.values[-1] <= 700
