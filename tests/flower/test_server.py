@@ -60,13 +60,6 @@ def test_a_client_that_raised_is_not_asked_again_and_stops_nobody(world, nodes):
     assert found == {"Alpha": "in", "Beta": "failed", "Gamma": "in"}
 
 
-def test_a_site_that_was_not_admitted_is_not_asked(world, nodes):
-    study = world.begin(sites=SITES[:2])
-    grid = DoubleGrid(app, nodes)
-    Round(grid, study, QUICK).run()
-    assert (13, UPLOAD) not in grid.asked
-
-
 def test_a_site_with_manual_release_is_asked_until_it_approves(tmp_path):
     world = make_world(tmp_path / "world", learner=LEARNER, upload="release = 'manual'\n")
     nodes = {11: make_node(world, tmp_path / "nodes", "Alpha")}

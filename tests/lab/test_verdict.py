@@ -7,19 +7,8 @@ import numpy as np
 import pytest
 
 from predbayes.errors import ExperimentError
-from predbayes_lab.records import Record
 from predbayes_lab.verdict import note_on, tally, to_markdown, verdicts
-
-
-def record(method, seed, cell="bike", **scores) -> Record:
-    return Record(
-        key=f"{method}-{seed}-{cell}",
-        experiment="study",
-        cell={"data.name": cell},
-        method=method,
-        seed=seed,
-        scores=scores,
-    )
+from tests.lab.test_tables import record
 
 
 def study(values, cell="bike", metric="nll"):

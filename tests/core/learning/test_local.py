@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from predbayes.errors import TrainingError, UploadError
+from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import (
     DeepEnsemble,
@@ -94,12 +94,6 @@ def test_a_build_that_returns_one_module_is_refused(rng):
     net = mlp(2, 2)
     with pytest.raises(TrainingError, match="make a new one each time"):
         Network(lambda: net, Softmax(2)).create(rng)
-
-
-def test_weights_of_another_network_are_refused(rng):
-    samples = WeightSamples.of(mlp(2, 2, hidden=(7,)))
-    with pytest.raises(UploadError, match="not of this network"):
-        CLASSES.predict(samples, torch.zeros(3, 2))
 
 
 def test_few_rows_are_sampled_from_with_as_many_steps_as_it_takes(blobs, rng):

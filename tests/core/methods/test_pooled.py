@@ -263,15 +263,6 @@ def test_a_learner_must_return_a_predictive(world):
         run(Pooled(Sloppy(), pools.beta(), send="predictions"), InProcess(sites), reference, seed=0)
 
 
-def test_predictions_must_cover_the_reference_inputs(world):
-    sites, reference = world
-    method = Pooled(LEARNER, pools.beta(), send="predictions")
-    state = method.init(reference, rng=generator(0))
-    upload = method.learn(state, sites["site0"], reference.inputs[:15], rng=generator(0))
-    with pytest.raises(UploadError, match="predicted 15 rows; there are 30"):
-        method.lift(state, upload.named("site0"), reference.inputs)
-
-
 def test_options_of_the_method_reach_the_pool(world):
     sites, reference = world
     federation = InProcess(sites)

@@ -71,11 +71,6 @@ def test_counter_counts_batches_over_the_whole_run():
     assert schedule.snapshot_steps()[-6:] == [1391, 1439, 1871, 1919, 2351, 2399]
 
 
-def test_too_few_steps_are_refused():
-    with pytest.raises(TrainingError, match="too few"):
-        PRESETS["paper"].schedule(20)
-
-
 @pytest.mark.parametrize("bad", [{"num_cycles": 0}, {"samples_per_cycle": 0}, {"exploration": 1.0}])
 def test_schedules_that_make_no_sense_are_refused(bad):
     options = {"num_steps": 100, "num_cycles": 1, "step_size": 0.1, "samples_per_cycle": 1} | bad

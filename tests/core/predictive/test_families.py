@@ -114,11 +114,6 @@ def test_float32_moments_keep_small_variances():
     assert float(Gaussian.from_moments(p.moments()).var) == pytest.approx(0.01, rel=1e-4)
 
 
-def test_gaussian_targets_of_another_shape_are_refused(rng):
-    with pytest.raises(PoolError, match="one number per row"):
-        random_gaussian(rng).log_prob(torch.zeros(7, 1))
-
-
 def test_what_cannot_be_a_predictive_is_refused():
     with pytest.raises(PoolError, match="one row per input"):
         Categorical.from_moments(torch.ones(3))

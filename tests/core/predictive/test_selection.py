@@ -254,11 +254,6 @@ def score(complexity, nll, standard_error=0.0, best=1.0):
 
 
 class TestOneStandardErrorRule:
-    SCORES = (score(0, 1.1, 0.05), score(1, 1.02, 0.03), score(2, 1.01, 0.5), score(3, 1.0))
-
-    def test_the_least_complexity_within_one_standard_error(self):
-        assert _least_complexity(self.SCORES) == Complexity.FEW_WEIGHTS
-
     def test_the_best_of_a_complexity_counts_not_the_widest_error(self):
         """No complexity is stayed in because one of its losers is uncertain."""
         far = [score(0, 1.3, 9.0), score(0, 1.2, 0.1), score(1, 1.0)]
