@@ -387,20 +387,3 @@ class TestPrior:
             total.add_(method.lift(state, vague, self.numbers.inputs))
         pooled = method.finish(state, total, self.numbers, rng=generator(0)).predictive
         torch.testing.assert_close(pooled.var, state.prior.var.expand(4))
-
-
-@pytest.mark.slow("a student of a function")
-def test_the_student_of_a_regression_has_a_variance_head(rng):
-    x = torch.rand(700, 1, generator=rng) * 4 - 2
-    y = torch.sin(x[:, 0]) + (0.05 + 0.3 * (x[:, 0] > 0)) * torch.randn(700, generator=rng)
-    sites = {str(k): (x[k:200:2], y[k:200:2]) for k in range(2)}
-    reference = ReferenceRows.of((x[200:250], y[200:250]), unlabelled=x[250:])
-    net = Network(lambda: mlp(1, 2, hidden=(32, 32)), LearnedNoise(per_input=True))
-    fast = OptimizerSettings("adam", lr=0.01, num_epochs=100, batch_size=20)
-    learner = SGDLearner(net, OptimizerSettings("adam", lr=0.01, num_epochs=30, batch_size=20))
-    method = Distilled(Pooled(learner, pools.beta()), student=net, settings=fast)
-    state = run(method, InProcess(sites), reference, seed=0).state
-    gap = state.teacher.predictive.kl(state.student.predict(reference.inputs))
-    assert float(gap.mean()) < 0.05
-    quiet, loud = state.student.predict(torch.tensor([[-1.0], [1.0]])).var.tolist()
-    assert quiet < 0.5 * loud

@@ -132,7 +132,8 @@ class Upload:
 
     def samples(self, kind: str = "weights") -> WeightSamples:
         """Return the weight samples of an upload of this kind; a ``delta`` is one sample."""
-        self._require(kind)
+        if self.info.kind != kind:
+            raise UploadError(f"site {self.info.site!r} sent {self.info.kind}, not {kind}")
         return WeightSamples.from_arrays(self._alone)
 
     def predictive(self) -> Predictive:
@@ -209,10 +210,6 @@ class Upload:
         except ValidationError as error:
             raise UploadError(first_problem(error)) from error
         return dataclasses.replace(self, info=info)
-
-    def _require(self, kind: str) -> None:
-        if self.info.kind != kind:
-            raise UploadError(f"site {self.info.site!r} sent {self.info.kind}, not {kind}")
 
 
 def digest_of(text: str, arrays: Mapping[str, Tensor]) -> str:

@@ -142,7 +142,11 @@ class Pooled:
         self, state: PoolState, total: Any, reference: ReferenceRows, *, rng: torch.Generator
     ) -> PoolState:
         """Pool on all rows, with the coordinator's own model where the pool takes one."""
-        after = self._pool().finish(state, total, reference, rng=rng)
+        pool: Any = self.pool
+        if self.own != "none" and getattr(pool, "own", self) is None:
+            learner = self.learner if self.own == "same" else self.own
+            pool = replace(pool, own=partial(cross_fitted, learner))
+        after = pool.finish(state, total, reference, rng=rng)
         _require_pooled(name_of(self.pool), after, len(reference.inputs))
         return after
 
@@ -180,12 +184,6 @@ class Pooled:
         if not isinstance(self.gate, str):
             return GateLearner(self.gate)
         return self.learner.gate_learner() if self.gate == "same" else None
-
-    def _pool(self) -> Pool[Any]:
-        if self.own == "none" or getattr(self.pool, "own", self) is not None:
-            return self.pool
-        learner: Any = self.learner if self.own == "same" else self.own
-        return replace(self.pool, own=partial(cross_fitted, learner))  # type: ignore[type-var]
 
 
 def _require_pool(pool: object) -> None:

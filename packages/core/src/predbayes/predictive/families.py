@@ -439,7 +439,10 @@ class Survival:
 
     def log_moments(self) -> Tensor:
         """Logarithms of the moments, (B, J + 1)."""
-        return _log_moments(self.log_odds)
+        reached = nn.functional.logsigmoid(-self.log_odds).cumsum(-1)
+        before = nn.functional.pad(reached[..., :-1], (1, 0))
+        here = nn.functional.logsigmoid(self.log_odds) + before
+        return torch.cat([here, reached[..., -1:]], -1)
 
     def moments(self) -> Tensor:
         """Probability of the event in each interval, and of none in any, (B, J + 1)."""
@@ -544,12 +547,6 @@ def at_risk(targets: Tensor, num_intervals: int) -> Tensor:
     times = targets.abs().unsqueeze(-1)
     starts = torch.arange(num_intervals, device=targets.device)
     return torch.where(targets.unsqueeze(-1) > 0, times > starts, times >= starts + 0.5)
-
-
-def _log_moments(log_odds: Tensor) -> Tensor:
-    reached = nn.functional.logsigmoid(-log_odds).cumsum(-1)
-    before = nn.functional.pad(reached[..., :-1], (1, 0))
-    return torch.cat([nn.functional.logsigmoid(log_odds) + before, reached[..., -1:]], -1)
 
 
 def joined(parts: Sequence[Any]) -> Categorical | Gaussian | Survival:
