@@ -31,6 +31,7 @@ sex = { type = "category", categories = ["female", "male"], missing = "flag" }
 [reference]
 """
 CANARY = "Kanarienvogel"
+LATE = ("a,b\n" + f"{CANARY},1\n" * 50_000 + "\xe4,2\n").encode("latin-1")
 SITE = """
 format = 1
 name = "Basel"
@@ -224,7 +225,11 @@ class TestRefusals:
             f"\n{CANARY}\n",
             f"a,b\n{CANARY}\xe4,1\n".encode("latin-1"),
             f"a,b\n{CANARY}\0,1\n",
+            f"a,b\n{CANARY},2\n1\n1,2,3\n",
+            pytest.param(LATE, id="an error beyond the first block"),
+            f"a,b\n{CANARY},1\n".encode("utf-16"),
             "a,b\n",
+            b"",
         ],
     )
     def test_a_file_that_cannot_be_read_is_one_line_without_a_cell(self, plan, tmp_path, content):

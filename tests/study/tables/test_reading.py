@@ -76,27 +76,6 @@ class TestText:
         assert list(read_raw(FileForm(), write("a,b\n1,2\n,\n3,4\n")).index) == [2, 4]
 
     @pytest.mark.parametrize(
-        ("content", "says"),
-        [
-            (b"", "column names"),
-            (b"\n1,2\n", "column names"),
-            (b"a,b\n", "rows.csv has no rows"),
-            (b"a,b,a\n1,2,3\n", "columns 1 and 3"),
-            (b"a,b\n1,2\n1\n1,2,3\n", "2 lines .* 2 .lines 3, 4."),
-            (b'a;b\n"1";2\n', "not separated by commas"),  # and not a stray quotation mark
-            (b'a,b\n1,2\n"1"x,2\n', "line 3 is not CSV"),
-            (b'a,b\n1,"2\n', "not CSV"),
-            (b"a,b\n" + b"1,2\n" * 50_000 + b"\xe4,2\n", "not UTF-8"),
-            ("a,b\n1,2\n".encode("utf-16"), "not UTF-8"),
-            (b"a,b\n1,\x002\n", "not text"),
-        ],
-    )
-    def test_what_is_no_table_is_refused_in_one_line(self, write, content, says):
-        with pytest.raises(DataError, match=says) as caught:
-            read_frame(write(content))
-        assert "\n" not in str(caught.value)
-
-    @pytest.mark.parametrize(
         ("name", "says"),
         [
             ("rows.xls", r"save the table as \.csv"),
