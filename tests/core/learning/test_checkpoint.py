@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint
@@ -29,38 +30,29 @@ def _every_epoch(monkeypatch):
     monkeypatch.setattr("predbayes.learning.checkpoint._LEAST_RATIO", 0)
 
 
+def half_frozen():
+    net = mlp(3, 2, (8,))
+    net[1].requires_grad_(False)
+    return net
+
+
+BUILDS = {
+    "classes": lambda: mlp(3, 2, (8,)),
+    "dropout": lambda: nn.Sequential(*mlp(3, 8, (8,)), nn.Dropout(), nn.Linear(8, 2)),
+    "batch norm": lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)),
+    "frozen": half_frozen,
+}
+"""Dropout draws from torch's global generator, and batch norm has buffers."""
+
+
 def problem(kind):
-    rng = generator(0, "rows")
-    inputs = torch.randn(60, 3, generator=rng)
+    inputs = torch.randn(60, 3, generator=generator(0, "rows"))
     if kind == "regression":
         return Network(lambda: mlp(3, 1, (8,)), LearnedNoise()), (inputs, inputs.sum(1))
-    if kind == "dropout":  # draws from torch's global generator, and has no buffers
-
-        def build():
-            return torch.nn.Sequential(*mlp(3, 8, (8,)), torch.nn.Dropout(), torch.nn.Linear(8, 2))
-
-    elif kind == "batch norm":  # has buffers
-
-        def build():
-            norm = torch.nn.BatchNorm1d(8)
-            return torch.nn.Sequential(torch.nn.Linear(3, 8), norm, torch.nn.Linear(8, 2))
-
-    elif kind == "frozen":
-
-        def build():
-            net = mlp(3, 2, (8,))
-            net[1].requires_grad_(False)
-            return net
-
-    else:
-
-        def build():
-            return mlp(3, 2, (8,))
-
-    return Network(build, Softmax(2)), (inputs, (inputs[:, 0] > 0).long())
+    return Network(BUILDS[kind], Softmax(2)), (inputs, (inputs[:, 0] > 0).long())
 
 
-@pytest.mark.parametrize("kind", ["classes", "regression", "dropout", "batch norm", "frozen"])
+@pytest.mark.parametrize("kind", ["regression", *BUILDS])
 @pytest.mark.parametrize("epoch", [1, 6, 7, 11])
 def test_it_goes_on_to_the_same_bits(kind, epoch, tmp_path):
     network, rows = problem(kind)

@@ -146,7 +146,7 @@ class Pooled:
         if self.own != "none" and getattr(pool, "own", self) is None:
             learner = self.learner if self.own == "same" else self.own
             pool = replace(pool, own=partial(cross_fitted, learner))
-        after = pool.finish(state, total, reference, rng=rng)
+        after: PoolState = pool.finish(state, total, reference, rng=rng)
         _require_pooled(name_of(self.pool), after, len(reference.inputs))
         return after
 
