@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pandas as pd
@@ -16,15 +17,19 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.gate import GateBounds
+from predbayes.learning.local import NetworkPredictor
 from predbayes.methods.distilled import taught_by
+from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes_study.coordinator.study import Study
 from predbayes_study.kit.kit import Kit, freeze
 from predbayes_study.payloads.details import having_seen, save_signed
+from predbayes_study.plan.models import student_network
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report import figures
 from predbayes_study.result import conclude
+from predbayes_study.result.model import CalibratedModel
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.sealed import seal
 from predbayes_study.trust.signing import SigningKey
@@ -74,6 +79,23 @@ name = "height"
 task = "regression"
 unit = "cm"
 %s
+"""
+
+TARGETS = {
+    "classes": 'task = "classification", classes = ["no", "yes"]',
+    "number": 'task = "regression", unit = "days", centre = 12.0, scale = 4.0',
+}
+"""Targets for `home_plan`."""
+_HOME = """
+format = 1
+name = "home"
+target = {{ name = "outcome", {target} }}
+reference = {{}}
+model = {{ hidden = [4] }}
+{more}
+[columns]
+age = {{ type = "number", range = [18, 100], centre = 60.0, scale = 10.0 }}
+ward = {{ type = "category", categories = ["1", "2"], missing = "flag" }}
 """
 
 
@@ -227,6 +249,19 @@ def frozen(plan: str) -> Plan:
     """A plan in TOML as if it had been frozen: its columns have centres and scales."""
     digests = "".join(f'{name} = "{"0" * 64}"\n' for name in ("inputs_digest", "labels_digest"))
     return Plan.loads(f'{plan}\n[frozen]\n{digests}version = "0.1.0"\n')
+
+
+def home_plan(target: str, more: str = "") -> Plan:
+    """A frozen plan of two columns, for a site that takes its model home."""
+    return frozen(_HOME.format(target=target, more=more))
+
+
+def untrained(plan: Plan, seed: int = 0, temperature: float = 1.0, **about: Any) -> CalibratedModel:
+    """A model whose weights are as they were drawn."""
+    network = student_network(plan)
+    samples = WeightSamples.of(network.create(generator(seed, "home")))
+    predictor = NetworkPredictor(network, samples, inverse_temperature=temperature)
+    return CalibratedModel(plan, predictor, **about)
 
 
 def own_table(reference: str, num_rows: int = 80) -> str:

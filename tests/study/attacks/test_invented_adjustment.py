@@ -16,18 +16,14 @@ from typer.testing import CliRunner
 
 from predbayes.errors import StudyError
 from predbayes.files import digests, file_digest
-from predbayes.learning.local import NetworkPredictor
-from predbayes.posterior.samples import WeightSamples
-from predbayes.seeding import generator
 from predbayes_study.cli.app import app
-from predbayes_study.plan.models import student_network
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.signed import SIGNED_HEADER, adoption_of
 from predbayes_study.tasks.classes import Intercept
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import PublicKey, SigningKey
 from predbayes_study.trust.statement import Adoption, FilesStatement, Signed
-from tests.study.world import frozen
+from tests.study.world import frozen, untrained
 
 PLAN = """
 format = 1
@@ -48,12 +44,6 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def make_model(plan, seed=0, adjustment=None):
-    network = student_network(plan)
-    samples = WeightSamples.of(network.create(generator(seed, "adjusted")))
-    return CalibratedModel(plan, NetworkPredictor(network, samples), adjustment=adjustment)
-
-
 @pytest.fixture(scope="module")
 def adopted(tmp_path_factory):
     """A site that has adopted the model of a coordinator with a key."""
@@ -63,7 +53,7 @@ def adopted(tmp_path_factory):
     keys = {"signing_key": key.public.signing.hex, "encryption_key": key.public.encryption}
     plan = plan.model_copy(update={"frozen": plan.frozen.model_copy(update=keys)})
     came = tmp_path / "model"
-    make_model(plan).save(came)
+    untrained(plan).save(came)
     place = {"plan": plan.digest(), "study": "b" * 64, "head": "c" * 64, "number": 7}
     files = digests(came, came.rglob("*"))
     (came / "model.sig").write_bytes(
@@ -113,10 +103,10 @@ def test_the_sites_own_is_taken_and_told_whose_it_is_elsewhere(site):
 
 
 def test_altered_weights_with_an_invented_adjustment_are_refused(site):
-    make_model(plan_of(site), seed=1, adjustment=INVENTED).save(site / "adopted")
+    untrained(plan_of(site), seed=1, adjustment=INVENTED).save(site / "adopted")
     assert "model.safetensors is not as the coordinator signed it" in refused(site)
     shutil.rmtree(site / "adopted")
-    make_model(plan_of_came(site), seed=1, adjustment=INVENTED).save(site / "adopted")
+    untrained(plan_of_came(site), seed=1, adjustment=INVENTED).save(site / "adopted")
     assert "signed by nobody" in refused(site)
 
 
@@ -125,13 +115,13 @@ def plan_of_came(root):
 
 
 def test_an_invented_adjustment_of_the_signed_weights_is_refused(site):
-    make_model(plan_of(site), adjustment=INVENTED).save(site / "adopted")
+    untrained(plan_of(site), adjustment=INVENTED).save(site / "adopted")
     assert "adopted.sig belongs to a different model" in refused(site)
 
 
 def test_an_invented_own_half_is_refused(site):
     adopted = CalibratedModel.load(site / "adopted")
-    other = make_model(adopted.plan, seed=1).predictor
+    other = untrained(adopted.plan, seed=1).predictor
     dataclasses.replace(adopted, own=other).save(site / "adopted")
     assert "adopted.sig belongs to a different model" in refused(site)
 
@@ -147,7 +137,7 @@ def adoption_text(root):
 
 
 def test_one_that_another_key_signed_is_refused_at_the_site_and_named_elsewhere(site):
-    make_model(plan_of(site), adjustment=INVENTED).save(site / "adopted")
+    untrained(plan_of(site), adjustment=INVENTED).save(site / "adopted")
     thief = SigningKey.generate()
     resign(site, thief)
     assert "this site's is" in refused(site, "--site", site / "site.toml")

@@ -10,32 +10,12 @@ from typer.testing import CliRunner
 
 from predbayes.errors import DataError, MissingPackageError, StudyError
 from predbayes.files import digests
-from predbayes.learning.local import NetworkPredictor
-from predbayes.posterior.samples import WeightSamples
-from predbayes.seeding import generator
 from predbayes_study.cli.model import predict_command
-from predbayes_study.plan.models import student_network
-from predbayes_study.result.model import CalibratedModel
 from predbayes_study.tables.reading import read_frame
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.statement import FilesStatement, Signed
-from tests.study.world import frozen
+from tests.study.world import TARGETS, home_plan, untrained
 
-PLAN = """
-format = 1
-name = "predict"
-target = {{ name = "outcome", {target} }}
-reference = {{}}
-model = {{ hidden = [4] }}
-
-[columns]
-age = {{ type = "number", range = [18, 100], centre = 60.0, scale = 10.0 }}
-ward = {{ type = "category", categories = ["1", "2"], missing = "flag" }}
-"""
-TARGETS = {
-    "classes": 'task = "classification", classes = ["no", "yes"]',
-    "number": 'task = "regression", centre = 1000.0, scale = 300.0',
-}
 DATA = "id,ward,age\nanna,1,50\nbert,,117\ncleo,x,60\n"
 
 app = typer.Typer()
@@ -47,10 +27,7 @@ def run(*arguments):
 
 
 def make_model(target):
-    plan = frozen(PLAN.format(target=TARGETS[target]))
-    network = student_network(plan)
-    samples = WeightSamples.of(network.create(generator(0, "predict")))
-    return CalibratedModel(plan, NetworkPredictor(network, samples))
+    return untrained(home_plan(TARGETS[target]))
 
 
 @pytest.fixture(params=TARGETS)
@@ -97,24 +74,18 @@ def test_nothing_of_the_inputs_is_copied_unless_asked_for(data, tmp_path):
 def test_a_model_that_is_not_as_the_coordinator_signed_it_is_refused(data, tmp_path):
     """Whoever alters the weights can write their digest anew, but cannot sign."""
     key = CoordinatorKey.generate()
-    plan = make_model("classes").plan
+    plan = home_plan(TARGETS["classes"])
     keys = {"signing_key": key.public.signing.hex, "encryption_key": key.public.encryption}
     plan = plan.model_copy(update={"frozen": plan.frozen.model_copy(update=keys)})
     folder, out = tmp_path / "model", tmp_path / "out.csv"
-    network = student_network(plan)
-
-    def save(seed):
-        samples = WeightSamples.of(network.create(generator(seed, "predict")))
-        CalibratedModel(plan, NetworkPredictor(network, samples)).save(folder)
-
-    save(0)
+    untrained(plan).save(folder)
     place = {"plan": plan.digest(), "study": "b" * 64, "head": "c" * 64, "number": 1}
     files = digests(folder, folder.rglob("*"))
     statement = Signed.of(FilesStatement(kind="model", files=files, **place), key.signing).file()
     (folder / "model.sig").write_bytes(statement)
     assert run(folder, data, "--out", out).exit_code == 0
     out.unlink()
-    save(1)
+    untrained(plan, 1).save(folder)
     result = run(folder, data, "--out", out)
     assert isinstance(result.exception, StudyError)
     assert "was altered" in str(result.exception)

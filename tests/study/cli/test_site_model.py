@@ -13,12 +13,8 @@ from typer.testing import CliRunner
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkPredictor
-from predbayes.posterior.samples import WeightSamples
-from predbayes.seeding import generator
 from predbayes_study.cli.model import adopt_command, evaluate_command
 from predbayes_study.payloads.details import evaluation_of, verifies
-from predbayes_study.plan.models import student_network
 from predbayes_study.result.evaluation import check_evaluation
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.site.adopt import COMPARISON_FILE
@@ -29,23 +25,8 @@ from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.trust.signing import SigningKey
-from tests.study.world import frozen
+from tests.study.world import TARGETS, home_plan, untrained
 
-PLAN = """
-format = 1
-name = "taken home"
-target = {{ name = "outcome", {target} }}
-reference = {{}}
-model = {{ hidden = [4] }}
-upload = {{ release = "{release}" }}
-[columns]
-age = {{ type = "number", centre = 60.0, scale = 10.0 }}
-ward = {{ type = "category", categories = ["1", "2"], missing = "flag" }}
-"""
-TARGETS = {
-    "classes": 'task = "classification", classes = ["no", "yes"]',
-    "number": 'task = "regression", unit = "days", centre = 12.0, scale = 4.0',
-}
 NUM_ROWS = 200
 CANARY = "71.830625"
 
@@ -59,10 +40,8 @@ class Home:
 
     def __init__(self, root, kind, release="automatic"):
         self.root = root
-        self.plan = frozen(PLAN.format(target=TARGETS[kind], release=release))
-        network = student_network(self.plan)
-        samples = WeightSamples.of(network.create(generator(0, "home")))
-        self.model = CalibratedModel(self.plan, NetworkPredictor(network, samples), number=4)
+        self.plan = home_plan(TARGETS[kind], f'upload = {{ release = "{release}" }}')
+        self.model = untrained(self.plan, number=4)
         self.model.save(root / "result" / "model")
         self.key = SigningKey.generate()
         self.key.save(root / "Basel.key")
@@ -126,7 +105,7 @@ class TestAdopt:
     def test_it_writes_a_model_that_predicts_and_says_which_to_use(self, each):
         result = each.run("adopt", "--out", each.root / "adopted")
         assert result.exit_code == 0
-        assert result.stdout.startswith("Basel, model of result 4 of 'taken home': 200 rows, 40 ")
+        assert result.stdout.startswith("Basel, model of result 4 of 'home': 200 rows, 40 ")
         lines = [line.split()[0] for line in result.stdout.splitlines()]
         assert lines[2:6] == ["own", "simple", "adopted", "global"]
         told = json.loads((each.root / "adopted" / COMPARISON_FILE).read_text())

@@ -13,13 +13,10 @@ import pytest
 import torch
 
 from predbayes.errors import StudyError
-from predbayes.learning.local import NetworkPredictor
-from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
-from predbayes_study.plan.models import student_network
 from predbayes_study.result.model import OWN_FILE, CalibratedModel, halved
 from predbayes_study.site import simple
 from predbayes_study.site.adopt import (
@@ -37,18 +34,8 @@ from predbayes_study.tables.coding import code_table
 from predbayes_study.tasks import task_for
 from predbayes_study.tasks.classes import Intercept
 from predbayes_study.tasks.numbers import ShiftScale
-from tests.study.world import frozen
+from tests.study.world import home_plan, untrained
 
-PLAN = """
-format = 1
-name = "home"
-target = {{ name = "outcome", {target} }}
-reference = {{}}
-model = {{ hidden = [4] }}
-[columns]
-age = {{ type = "number", centre = 60.0, scale = 10.0 }}
-ward = {{ type = "category", categories = ["1", "2"], missing = "flag" }}
-"""
 TARGETS = {
     "classes": 'task = "classification", classes = ["no", "yes", "perhaps"]',
     "number": 'task = "regression", unit = "days", centre = 12.0, scale = 4.0',
@@ -72,10 +59,7 @@ def _without_trees(monkeypatch):
 
 
 def make_model(kind="classes"):
-    plan = frozen(PLAN.format(target=TARGETS[kind]))
-    network = student_network(plan)
-    samples = WeightSamples.of(network.create(generator(0, "home")))
-    return CalibratedModel(plan, NetworkPredictor(network, samples, inverse_temperature=0.9))
+    return untrained(home_plan(TARGETS[kind]), temperature=0.9)
 
 
 def make_rows(model, num_rows=200, truth=None):
