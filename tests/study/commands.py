@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
+import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -61,3 +64,29 @@ def told(lines: list[str], start: str) -> str:
     """Return the command that a line of the output names."""
     (line,) = [line for line in lines if line.startswith(start)]
     return line.partition("predbayes ")[2]
+
+
+# Runs each command of a JSON list in one process, and names what it loaded.
+_PROBE = """
+import json, sys
+from predbayes_study.cli.app import main
+for command, code in json.load(sys.stdin):
+    sys.argv = ["predbayes", *command]
+    try:
+        main()
+    except SystemExit as done:
+        assert (done.code or 0) == code, (command, done.code)
+    found = sorted(set(HEAVY) & set(sys.modules))
+    assert not found, (command, found)
+"""
+
+
+def without(
+    heavy: Sequence[str], commands: Sequence[tuple[list[str], int]], cwd: Path | None = None
+) -> str:
+    """Run commands, each with its exit code, that load none of these packages."""
+    code = f"HEAVY = {heavy!r}\n{_PROBE}"
+    line, given = [sys.executable, "-c", code], json.dumps(commands)
+    done = subprocess.run(line, input=given, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import json
-import subprocess
-import sys
 
 import pytest
 
 from predbayes_study.extra import Extra
 from predbayes_study.trust.coordinator import CoordinatorKey
-from tests.study.commands import predbayes, refused
+from tests.study.commands import predbayes, refused, without
 from tests.study.world import SITES, make_world, quick_results
 
 ARRAYS = ("torch", "pandas", "numpy", "scipy", "sklearn", "matplotlib")
@@ -21,28 +18,6 @@ HELP = [
     *(["study"], ["study", "finish"], ["study", "status"], ["plan", "new"], ["plan", "freeze"]),
     *(["site", "check"], ["site", "train"], ["site", "adopt"], ["site", "evaluate"]),
 ]
-# Runs each command of a JSON list in one process, and names what it loaded.
-PROBE = """
-import json, sys
-from predbayes_study.cli.app import main
-for command, code in json.load(sys.stdin):
-    sys.argv = ["predbayes", *command]
-    try:
-        main()
-    except SystemExit as done:
-        assert (done.code or 0) == code, (command, done.code)
-    found = sorted(set(HEAVY) & set(sys.modules))
-    assert not found, (command, found)
-"""
-
-
-def without(heavy, commands, cwd=None):
-    """Run commands, each with its exit code, that load none of these packages."""
-    code = f"HEAVY = {heavy!r}\n{PROBE}"
-    given = {"input": json.dumps(commands), "cwd": cwd, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", code], **given)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 class TestImports:
