@@ -70,12 +70,6 @@ class TestClassifier:
         again = clone(model).fit(numbered, made)
         np.testing.assert_allclose(again.predict_proba(x), model.predict_proba(x), atol=1e-4)
 
-    def test_a_saved_one_predicts_the_same(self, classified, tmp_path):
-        model, _, _, (x, _) = classified
-        model.result_.save(tmp_path)
-        again = pb.load(tmp_path).predict(x)
-        assert torch.equal(again.log_probs, model.result_.predict(x).log_probs)
-
 
 def module(num_inputs, num_outputs):
     return nn.Sequential(nn.Linear(num_inputs, 16), nn.Tanh(), nn.Linear(16, num_outputs))

@@ -1,4 +1,4 @@
-"""The sampler's mechanics, one term at a time; its law is in tests/study/statistical."""
+"""The sampler's mechanics, one term at a time; its law is in tests/core/statistical."""
 
 from __future__ import annotations
 
@@ -78,19 +78,6 @@ def test_precisions_may_be_mixed():
         theta.grad = torch.ones_like(theta)
     optimizer.step()
     assert len({*single.tolist(), *double.tolist()}) == 6
-
-
-def test_same_seed_same_chain():
-    def chain(seed: int) -> list[float]:
-        theta = parameter()
-        optimizer = sampler(theta, seed=seed)
-        for _ in range(5):
-            theta.grad = theta.detach().clone()
-            optimizer.step()
-        return theta.tolist()
-
-    assert chain(1) == chain(1)
-    assert chain(1) != chain(2)
 
 
 def test_parameters_without_gradient_stay():

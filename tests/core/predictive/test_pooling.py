@@ -245,26 +245,6 @@ def test_plus_leaves_both_sides_untouched(rng):
         assert torch.equal(summand.component("product"), natural)
 
 
-def test_terms_of_ones_own_are_weighted_means(rng):
-    """A size-weighted log pool, and a class-weighted mixture, each in one line."""
-    log_pool = Term("log_pool", "natural", lambda client: client.num_rows)
-    by_class = Term("by_class", "moments", lambda client: client.class_rows)
-    clients = [random_categorical(rng) for _ in range(2)]
-    counts = [torch.tensor([8.0, 1, 1, 1]).double(), torch.tensor([1.0, 1, 1, 8]).double()]
-    total = fold(
-        PredictiveSum.of(c, float(n.sum()), class_rows=n, terms=[log_pool, by_class])
-        for c, n in zip(clients, counts, strict=True)
-    )
-    mean_log = (clients[0].log_probs + clients[1].log_probs) / 2
-    torch.testing.assert_close(
-        total.pool({"log_pool": 1.0}).natural(), Categorical.from_natural(mean_log).natural()
-    )
-    weighted = sum(n * c.moments() for n, c in zip(counts, clients, strict=True)) / sum(counts)
-    torch.testing.assert_close(
-        total.pool({"by_class": 1.0}).natural(), Categorical.from_moments(weighted).natural()
-    )
-
-
 EVERY_TERM = (LOG_POOL, ENTROPY, CLASS_MIXTURE, CORRECTED)
 COUNTS = torch.tensor([[8, 0, 2, 0], [1, 1, 0, 4], [30, 20, 10, 0]]).double()
 
@@ -488,12 +468,6 @@ class TestOneMoreComponent:
 
 
 class TestWeightsByClass:
-    def test_equal_weights_are_one_number(self, rng):
-        total = fold(skewed(rng)[1])
-        by_class = total.pool({"mixture": (0.7,) * 4, "corrected": (0.2,) * 4})
-        scalar = total.pool({"mixture": 0.7, "corrected": 0.2})
-        torch.testing.assert_close(by_class.natural(), scalar.natural())
-
     def test_each_class_has_its_own(self, rng):
         total = fold(skewed(rng)[1])
         weights = (0.0, 0.5, 1.0, -2.0)

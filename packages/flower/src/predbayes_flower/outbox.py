@@ -28,7 +28,6 @@ from predbayes_study.store.audit import AuditLog
 from predbayes_study.tables.sitefile import SiteFile
 
 _NEEDED = ("site", "data", "kit", "out")
-_TERMS = {"plan", "config", "version"}
 _CHOICES = ("site", "data", "kit", "learner", "device")
 
 
