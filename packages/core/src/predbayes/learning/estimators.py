@@ -226,7 +226,12 @@ class SklearnRegressor(Learner):
             members = _members(self.estimator, table, numbers, 1, rng)
             return FittedRegressor(members, ErrorVariance(floor_var), floor_var, "own")
         members = _members(self.estimator, table, numbers, self.size, rng, groups)
-        held_out = _held_out_residuals(self.estimator, table, numbers, rng, groups)
+        # Target minus the prediction of a plain fit to the other folds, for every row once.
+        held_out = np.empty(len(numbers))
+        for out, others in parts(len(numbers), rng, groups):
+            model = _fitted(self.estimator, table[others], numbers[others], rng=rng)
+            with _explained(self.estimator):
+                held_out[out] = numbers[out] - _means(model, table[out])
         error_var = float((held_out**2).mean())
         if self.discreet and hasattr(_last_step(members[0])[1], "coef_"):
             return FittedRegressor(members, ErrorVariance(error_var), floor_var, "one")
@@ -391,22 +396,6 @@ def _drawn_groups(num_rows: int, rng: torch.Generator, groups: Tensor | None) ->
     rows_of = np.split(np.argsort(numbers, kind="stable"), np.bincount(numbers).cumsum()[:-1])
     own = torch.randint(num_groups, (num_groups,), generator=rng).tolist()
     return np.concatenate([rows_of[one] for one in own])
-
-
-def _held_out_residuals(
-    estimator: Any,
-    table: Array,
-    targets: Array,
-    rng: torch.Generator,
-    groups: Tensor | None = None,
-) -> Array:
-    """Target minus the prediction of a plain fit to the other folds, for every row once."""
-    residuals = np.empty(len(targets))
-    for held_out, others in parts(len(targets), rng, groups):
-        model = _fitted(estimator, table[others], targets[others], rng=rng)
-        with _explained(estimator):
-            residuals[held_out] = targets[held_out] - _means(model, table[held_out])
-    return residuals
 
 
 def _means(member: Any, table: Array) -> Array:

@@ -105,7 +105,15 @@ class LastLayer:
         """Learn what the rows say of the last layer of a fitted network."""
         network, device = fitted.network, resolve_device(fitted.device)
         module = network.create(torch.Generator(), fitted.samples).to(device).eval()
-        name, layer = _last_linear(module, network.likelihood.num_outputs)
+        layers = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.Linear)]
+        if not layers or layers[-1][1].out_features != network.likelihood.num_outputs:
+            raise TrainingError("last-layer Laplace needs a network that ends with nn.Linear")
+        name, layer = layers[-1]
+        if (num_weights := _weights(layer).numel()) > MAX_WEIGHTS:
+            raise TrainingError(
+                f"the last layer has {num_weights:,} weights, and last-layer Laplace takes "
+                f"{MAX_WEIGHTS:,} at most; take DeepEnsemble, or a narrower layer before the last"
+            )
         batches = network.batches(rows, batch_size, fitted.device)
         information, log_likelihood = _pass_over(network, module, layer, batches, rng)
         values, vectors = torch.linalg.eigh(information)
@@ -136,19 +144,6 @@ class LastLayer:
         if bias in parameters:
             parameters[bias] = drawn[..., -1].to(kind)
         return WeightSamples(parameters, buffers)
-
-
-def _last_linear(module: nn.Module, num_outputs: int) -> tuple[str, nn.Linear]:
-    layers = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.Linear)]
-    if not layers or layers[-1][1].out_features != num_outputs:
-        raise TrainingError("last-layer Laplace needs a network that ends with nn.Linear")
-    num_weights = _weights(layers[-1][1]).numel()
-    if num_weights > MAX_WEIGHTS:
-        raise TrainingError(
-            f"the last layer has {num_weights:,} weights, and last-layer Laplace takes "
-            f"{MAX_WEIGHTS:,} at most; take DeepEnsemble, or a narrower layer before the last"
-        )
-    return layers[-1]
 
 
 def _weights(layer: nn.Linear) -> Tensor:

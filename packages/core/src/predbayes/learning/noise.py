@@ -65,22 +65,14 @@ def learn_error(
     # A residual of nothing is no error of nothing.
     squares = residuals**2 + floor_var
     logs = np.log(squares)
-    scores = _held_out_scores(table, logs, rng, groups)
+    scores = np.zeros(len(logs))
+    if len(logs) >= LEAST_ROWS:
+        for out, others in parts(len(logs), rng, groups):
+            scores[out] = _forest(table[others], logs[others], rng).predict(table[out])
+        scores -= scores.mean()
     belief = _belief(squares, scores)
     scale = float((residuals**2 * np.exp(-belief * scores)).mean())
     return ErrorVariance(scale, _forest(table, logs, rng) if belief else None, belief)
-
-
-def _held_out_scores(
-    table: Array, logs: Array, rng: torch.Generator, groups: Tensor | None
-) -> Array:
-    scores = np.zeros(len(logs))
-    if len(logs) < LEAST_ROWS:
-        return scores
-    for held_out, others in parts(len(logs), rng, groups):
-        scores[held_out] = _forest(table[others], logs[others], rng).predict(table[held_out])
-    scores -= scores.mean()
-    return scores
 
 
 def parts(

@@ -167,7 +167,12 @@ def ece(
         num_draws: How many draws the null value is made from.
     """
     hits, confidence = hit_rows(predictive, targets), confidences(predictive)
-    bins = (_equal_mass if adaptive else bin_of)(confidence, num_bins)
+    if adaptive:  # bins of equally many rows, as far as ties allow: equal confidences share one
+        ordered = confidence.sort().values
+        last = torch.arange(1, num_bins) * len(ordered) // num_bins - 1
+        bins = torch.searchsorted(ordered[last.clamp_min(0)], confidence)
+    else:
+        bins = bin_of(confidence, num_bins)
     value = _gap(confidence, hits, bins)
     null = torch.tensor(
         [
@@ -259,13 +264,6 @@ def _plausible_errors(
     full = count > 0
     count = count[full]
     return plausible_errors(count, sums[full] / count, right[full], rng=rng)
-
-
-def _equal_mass(confidence: Tensor, num_bins: int) -> Tensor:
-    """Bins of equally many rows, as far as ties allow: equal confidences share a bin."""
-    ordered = confidence.sort().values
-    last = torch.arange(1, num_bins) * len(ordered) // num_bins - 1
-    return torch.searchsorted(ordered[last.clamp_min(0)], confidence)
 
 
 def _require_level(level: float) -> None:
