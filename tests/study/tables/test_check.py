@@ -28,11 +28,6 @@ ward = { type = "category", categories = ["surgery", "burns"], missing = "flag",
 """
 
 
-@pytest.fixture
-def plan():
-    return Plan.loads(PLAN)
-
-
 def rows(num=NUM_ROWS, **columns):
     draw = np.random.default_rng(0)
     table = {

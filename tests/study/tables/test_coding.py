@@ -44,26 +44,11 @@ sex = { type = "category", categories = ["f", "m"], other = false }
 FULL = "age,weight,pressure,ward,sex,outcome\n60,70,120,1,f,no\n70,,,,m,1\n50,90,100,burns,m,\n"
 
 
-@pytest.fixture
-def plan():
-    return Plan.loads(PLAN)
-
-
 def regression(**target):
     tables = Plan.loads(PLAN).model_dump()
     return Plan.model_validate(
         tables | {"target": {"name": "outcome", "task": "regression", **target}}
     )
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write(content, name="rows.csv"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
 
 
 @pytest.fixture

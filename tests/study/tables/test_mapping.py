@@ -53,11 +53,6 @@ ROWS = [
 
 
 @pytest.fixture
-def plan():
-    return Plan.loads(PLAN)
-
-
-@pytest.fixture
 def site():
     return SiteFile.loads(SITE)
 

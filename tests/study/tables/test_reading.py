@@ -54,16 +54,6 @@ GERMAN = pd.DataFrame(
 )
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(content, name="rows.csv"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 class TestText:
     def test_every_cell_is_stripped_text_and_the_index_its_line(self, write):
         frame = read_frame(write("a, b \n 1 ,NA\n\n , \n,x\n"))

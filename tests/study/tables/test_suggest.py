@@ -37,11 +37,6 @@ ward = { type = "category", categories = ["surgery", "intensive care"], optional
 """
 
 
-@pytest.fixture
-def plan():
-    return Plan.loads(PLAN)
-
-
 def rows(num=60, **columns):
     draw = np.random.default_rng(0)
     table = {
