@@ -279,7 +279,7 @@ class TestRendering:
         assert lines[2]["mean"] == lines[2]["num"] == ""
 
     def test_csv_holds_no_formula(self):
-        entry = Entry(Summary(mean=-0.5, standard_error=0.1, num=3), variant="+1")
+        entry = Entry(Summary(mean=-0.5, standard_error=0.1, num=3), variant="+cmd()")
         table = Table("t", "nll", 0.0, ("=cmd()",), ("@cell",), {("=cmd()", "@cell"): entry})
         (line,) = list(csv.reader(io.StringIO(to_csv(table))))[1:]
         assert not [cell for cell in line if cell.startswith(("=", "@", "+"))]

@@ -200,8 +200,9 @@ class TestRefusals:
         content = bytearray((study / "south" / "out" / "south.safetensors").read_bytes())
         content[-1] ^= 1
         path.write_bytes(content)
-        line = refused(predbayes("study", "add", path, cwd=study / "coordinator"))
-        assert "the signature is not of this content" in line
+        done = predbayes("study", "add", path, cwd=study / "coordinator")
+        assert done.code == 2
+        assert "altered.safetensors: the signature is not of this content" in done.err
 
     @pytest.mark.parametrize(
         ("changes", "why"),
