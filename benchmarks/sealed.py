@@ -43,7 +43,6 @@ from predbayes.predictive.tuning import tune_beta
 from predbayes.seeding import generator
 from predbayes_study.extras.sealed.fixed_point import FixedPoint
 from predbayes_study.extras.sealed.masking import (
-    OPENING,
     WORDS,
     check_seals,
     masked,
@@ -113,7 +112,7 @@ def _opened(
     words, requests = _added(form, folder, keys, holder)
     clock.stop("add_seconds")
     mask = summed_masks(requests[0], holder, form.size)
-    path = folder / f"holder{OPENING}"
+    path = folder / "holder.opening"
     path.write_bytes(opening_of(requests[0], mask, holder.signing))
     clock.stop("holder_seconds")
     digests = {site: told.words for site, told in requests[0].sites.items()}

@@ -18,7 +18,7 @@ from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
 from tests.study.cli.consortium import Consortium
 from tests.study.cli.test_moments import patients
-from tests.study.commands import predbayes, refused
+from tests.study.commands import predbayes
 
 RESULT = "coordinator/study/results/1"
 SITES = ("east", "north", "south")
