@@ -48,9 +48,14 @@ def refused(done: Done) -> str:
     return done.err
 
 
+def invoke(*arguments: object, typed: str | None = None) -> Result:
+    """Run a command. Its result has the error that stopped it."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
+
+
 def run(line: str, typed: str | None = None) -> Result:
-    """Run a command line. Its result has the error that stopped it."""
-    return CliRunner().invoke(app, shlex.split(line), input=typed)
+    """Run a command line, as `invoke` does."""
+    return invoke(*shlex.split(line), typed=typed)
 
 
 def done(line: str) -> list[str]:

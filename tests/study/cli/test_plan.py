@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from predbayes.errors import PlanError
-from predbayes_study.cli.plan import app
-from predbayes_study.cli.study import app as study_app
 from predbayes_study.kit.kit import Kit, Labels
 from predbayes_study.plan.schema import Plan
 from predbayes_study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
+from tests.study.commands import invoke
 
 NUM_ROWS = 400
 
@@ -36,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return invoke("plan", *arguments)
 
 
 def new(*arguments):
@@ -137,7 +135,7 @@ class TestFreeze:
     def test_the_fingerprint_covers_the_coordinators_keys(self, folder):
         new()
         fill_in(folder / "plan.toml")
-        study = CliRunner().invoke(study_app, ["key"])
+        study = invoke("study", "key")
         assert study.exit_code == 0, study.output
         public = CoordinatorPublicKey.load(folder / "coordinator.pub")
         assert CoordinatorKey.load(folder / "coordinator.key").public == public

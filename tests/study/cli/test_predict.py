@@ -5,25 +5,20 @@ import sys
 
 import pandas as pd
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from predbayes.errors import DataError, MissingPackageError, StudyError
 from predbayes.files import digests
-from predbayes_study.cli.model import predict_command
 from predbayes_study.tables.reading import read_frame
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.statement import FilesStatement, Signed
+from tests.study.commands import invoke
 from tests.study.world import TARGETS, home_plan, untrained
 
 DATA = "id,ward,age\nanna,1,50\nbert,,117\ncleo,x,60\n"
 
-app = typer.Typer()
-app.command("predict")(predict_command)
-
 
 def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return invoke("predict", *arguments)
 
 
 def make_model(target):

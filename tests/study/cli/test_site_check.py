@@ -7,17 +7,15 @@ import shutil
 import sys
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from predbayes.errors import DataError, PredbayesError
-from predbayes_study.cli.site import check_command
 from predbayes_study.kit.kit import Kit
 from predbayes_study.plan.networks import Installed
 from predbayes_study.plan.schema import FrozenNetwork
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
+from tests.study.commands import invoke
 from tests.study.messy import FILE, SITE, write_kit, write_messy
 from tests.study.plan.distribution import install
 from tests.study.world import make_world, own_table
@@ -38,9 +36,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(kit, *arguments):
-    app = typer.Typer()
-    app.command()(check_command)
-    return CliRunner().invoke(app, [str(kit.folder), FILE, *map(str, arguments)])
+    return invoke("site", "check", kit.folder, FILE, *arguments)
 
 
 def said(result):

@@ -6,14 +6,11 @@ import json
 
 import pytest
 import torch
-import typer
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
-from predbayes_study.cli.model import adopt_command, evaluate_command
 from predbayes_study.payloads.details import evaluation_of, verifies
 from predbayes_study.result.evaluation import check_evaluation
 from predbayes_study.result.model import CalibratedModel
@@ -25,14 +22,11 @@ from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.reading import read_frame
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.trust.signing import SigningKey
+from tests.study.commands import invoke
 from tests.study.world import TARGETS, home_plan, untrained
 
 NUM_ROWS = 200
 CANARY = "71.830625"
-
-app = typer.Typer()
-app.command("evaluate")(evaluate_command)
-app.command("adopt")(adopt_command)
 
 
 class Home:
@@ -72,11 +66,11 @@ class Home:
         save_file({**said.arrays, "rows": held_out}, folder / HOLDOUT_FILE, metadata=told)
 
     def run(self, command, *options, home=True):
-        arguments = [command, self.root / "result", self.root / "rows.csv"]
+        arguments = ["site", command, self.root / "result", self.root / "rows.csv"]
         arguments += ["--site", self.root / "site.toml", *options]
         if home:
             arguments += ["--home", self.root / "trained"]
-        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+        return invoke(*arguments)
 
 
 @pytest.fixture
