@@ -10,8 +10,8 @@ from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import LOG_PROB_FLOOR, VAR_FLOOR
 from predbayes_study.coordinator.status import status_of
-from predbayes_study.payloads import predictions
 from predbayes_study.payloads.details import save_signed
+from predbayes_study.payloads.predictions import Predictions
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -120,7 +120,7 @@ def test_the_worst_that_is_taken_goes_through_every_step(begun, tmp_path, make):
 def test_if_intake_were_blind_finish_would_name_the_site_and_the_way_out(begun, monkeypatch):
     world, _ = begun
     study = world.begin("blind")
-    monkeypatch.setattr(predictions, "rehearse", lambda *_: None)
+    monkeypatch.setattr(Predictions, "check", lambda *_: None)
     arrays = {name: a.clone() for name, a in world.upload("Delta").arrays.items()}
     REFUSED[not world.kit.plan.target.classes][0](arrays)
     for path in (world.file("Alpha"), world.file("Beta"), send(world, arrays)):

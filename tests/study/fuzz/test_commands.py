@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from predbayes_study.coordinator import status
-from predbayes_study.coordinator.intake import Intake
+from predbayes_study.payloads.predictions import Predictions
 from tests.study.fuzz import harness
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -69,7 +69,7 @@ class TestTheHarnessCanFail:
             attacked(grounds, 60, "fail")
 
     def test_what_is_taken_and_then_refused_is_found(self, grounds, monkeypatch):
-        monkeypatch.setattr(Intake, "rehearse", lambda *_: None)
+        monkeypatch.setattr(Predictions, "check", lambda *_: None)
         ground, draft = grounds[0], grounds[0].drafts["upload"]
         ground.reset()
         log_probs = draft.arrays["log_probs"].copy()
