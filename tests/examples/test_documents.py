@@ -60,9 +60,22 @@ def test_the_architecture_page_names_every_layer_every_room_and_true_files():
     assert [name for name in names if not re.search(rf"`{name}(?:/|\.py)?`", text)] == []
     modules = re.findall(r"`((?:\w+/)+\w+\.(?:py|html\.j2))`", text)
     assert len(modules) >= 20
-    sources = [*ROOT.glob("packages/*/src"), ROOT / "packages" / "core" / "src" / "predbayes"]
+    sources = [ROOT, *ROOT.glob("packages/*/src"), ROOT / "packages" / "core" / "src" / "predbayes"]
     missing = [name for name in modules if not any((at / name).exists() for at in sources)]
     assert missing == []
+
+
+def test_the_ways_of_a_table_and_an_upload_are_short_and_their_files_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"^```text\n(.*?)^```", text, re.M | re.S)
+    ways = [re.findall(r"^ +\d+  (\S+\.py)", one, re.M) for one in drawn]
+    table, upload = (way for way in ways if way)
+    assert len(set(table)) <= 10
+    assert len(upload) <= 8
+    assert len(set(upload)) <= 7
+    sources = [ROOT / "packages/core/src", ROOT / "packages/study/src/predbayes_study"]
+    there = [any((at / name).is_file() for at in sources) for name in (*table, *upload)]
+    assert all(there)
 
 
 def test_the_pages_on_pools_run_as_printed():

@@ -14,8 +14,7 @@ from predbayes.summand import fold
 from predbayes_study.kit import kit as kit_module
 from predbayes_study.result import conclude as module
 from predbayes_study.result.analysis import Analysis, Evidence, ResultMeta
-from predbayes_study.result.conclude import gather
-from predbayes_study.result.lifting import contributed, lifting
+from predbayes_study.result.conclude import contributed, gather, lifting
 from predbayes_study.result.weighing import RowCaps, Screened
 from tests.study import world as of_world
 from tests.study.world import SITES, make_world

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,21 +28,25 @@ from torch import Tensor
 from predbayes.errors import PoolError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.methods.distilled import DistilledState, taught_by
-from predbayes.pools.pool import PoolState
-from predbayes.predictive.families import Predictive
+from predbayes.methods.pooled import contribution
+from predbayes.pools import terms
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.pool import Pool, PoolState
+from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS, distrusted_gates, why_untunable
 from predbayes.progress import tell_step
 from predbayes.summand import fold
-from predbayes_study.plan.models import student_network
+from predbayes_study.plan.models import standard_prior, student_network
+from predbayes_study.plan.schema import Plan
 from predbayes_study.result.accepted import AcceptedUpload
 from predbayes_study.result.analysis import Analysis, Conclusion, Evidence, naming
 from predbayes_study.result.comparison import ComparedRows, SiteComparison
-from predbayes_study.result.lifting import contributed, lifting, pool_of
 from predbayes_study.result.schema import (
     CandidateResult,
     PoolResult,
@@ -131,6 +136,34 @@ def conclude_sum(
         pooled=analysis.score(held_out.pooled),
         mixture=analysis.score(held_out.mixture),
     )
+
+
+# Lifting: no label has a part in it, and no row of the reference rows has to do with another
+
+
+def pool_of(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
+    """The pool that a plan names; the coordinator's model where it has a part."""
+    prior: Predictive | Literal["flat"] = standard_prior(plan) or "flat"
+    floor = plan.pool.floor
+    match plan.pool.method:
+        case "auto":
+            return AutoPool(own, prior=prior, floor=floor)
+        case "beta":
+            return terms.beta(prior=prior, floor=floor)
+        case "mixture":
+            return terms.mixture(prior=prior, floor=floor)
+        case "product":
+            return terms.product(prior=prior, floor=floor)
+
+
+def lifting(plan: Plan) -> Callable[[Contribution], PredictiveSum[Any]]:
+    """How the plan's pool, without the coordinator's model, lifts a contribution."""
+    return partial(pool_of(plan, None).lift, PoolState(prior=standard_prior(plan)))
+
+
+def contributed(upload: Upload, predictive: Predictive, most_rows: float) -> Contribution:
+    """What a site predicts, within bounds, for no more rows than these."""
+    return contribution(upload, predictive.bounded(LOG_PROB_FLOOR)).limited(most_rows)
 
 
 # Reading
