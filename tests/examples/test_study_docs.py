@@ -339,10 +339,10 @@ def test_commands_in_the_docs_exist(path):
     assert len(found) >= PAGES[path]
     for line in found:
         arguments = shlex.split(line, comments=True)
-        command = typer.main.get_command(app)
+        command, context = typer.main.get_command(app), None
         while isinstance(command, click.Group):
-            name = arguments.pop(0)
-            assert name in command.commands, line
-            command = command.commands[name]
+            context = click.Context(command, context, command.name)
+            command = command.get_command(context, arguments.pop(0))
+            assert command is not None, line
         # Parsed and not run: unknown options, missing ones and missing arguments are errors.
         command.make_context(str(command.name), arguments)
