@@ -16,7 +16,7 @@ import pytest
 from tests.study.golden.studies import STUDIES
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 KEPT = json.loads((HERE / "digests.json").read_text())
 
 
