@@ -389,7 +389,7 @@ class TestStudy:
             return path
 
         for make, why in (
-            (arrays, "sums alone"),
+            (arrays, "array .rows."),
             (altered, "altered on the way"),
             (lambda: evaluation_file(world, "Alpha", MODEL), "did not produce"),
             (lambda: evaluation_file(world, "Alpha", model, num_rows=5000), "5,000 rows"),
