@@ -1,4 +1,4 @@
-"""The face of `predbayes_study`: five names, imported on first use, that take paths as text."""
+"""The face of `predbayes_study`: six names, imported on first use, that take paths as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("quick_results")
 
 def test_every_name_of_the_stub_is_there():
     assert sorted(predbayes_study.__all__) == [
-        "CalibratedModel", "Kit", "Plan", "Study", "Training",
+        "CalibratedModel", "Kit", "Plan", "Site", "Study", "Training",
     ]  # fmt: skip
     for name in predbayes_study.__all__:
         assert getattr(predbayes_study, name).__name__ == name

@@ -38,7 +38,7 @@ def changed(plan, section, **settings):
         ({"learners": ("random-forest",)}, ["'network'", "learners = ['random-forest']"]),
         ({"max_memory": 1e-9}, ["max_samples = 6", "max_memory = 1e-09"]),
         ({"software": "refuse"}, ["software = 'refuse'"]),
-        ({"max_epsilon": 1.0}, ["[privacy]", "max_epsilon = 1.0"]),
+        ({"max_epsilon": 1.0}, ["differential privacy", "max_epsilon = 1.0"]),
     ],
 )
 def test_a_plan_below_a_floor_is_refused_with_setting_floor_and_file(world, floors, told):
@@ -65,9 +65,9 @@ KINDS = ("predictions", "gate", "moments", "evaluation", "survey")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_listed_does_not_leave(kind):
     others = tuple(other for other in KINDS if other != kind)
-    of(kinds=(kind,)).require(Asked.of_file(kind))
+    of(kinds=(kind,)).require(Asked(leaving=(kind,)))
     with pytest.raises(PlanError, match=f"{kind} would leave, against kinds"):
-        of(kinds=others).require(Asked.of_file(kind))
+        of(kinds=others).require(Asked(leaving=(kind,)))
 
 
 def test_what_is_masked_is_predictions():

@@ -234,7 +234,7 @@ def test_vectors_that_no_reference_row_has_are_an_error_of_the_plan(tmp_path):
     table().to_csv(tmp_path / "rows.csv", index=False)
     asked = PLAN.replace("size = 4", "size = 4, optional = true") + 'file = "rows.csv"\n'
     texts = [finding.text for finding in errors_of(check(Review(Plan.loads(asked), tmp_path)))]
-    assert any(text.startswith("scan: no reference row has it") for text in texts)
+    assert any("scan: no reference row has it" in text for text in texts)
 
 
 def test_tensors_in_files_are_like_others(plan, scans, codes, tmp_path, monkeypatch):

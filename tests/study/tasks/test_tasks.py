@@ -34,6 +34,7 @@ ELSEWHERE = {
     "extras/audit/shadows.py": "attacks what any learner predicts, and knows no plan",
     "extras/moments": "sums of products of targets: one column of a number, or one of each class",
     "extras/sealed/fixed_point.py": "where terms are in words of 64 bits depends on the family",
+    "extras/sealed/payload.py": "makes words of the two families that have them",
     "extras/sealed/secure_sum.py": "writes and reads these words",
 }
 """Files outside `tasks` that may branch on a task, with the reason."""
