@@ -12,6 +12,7 @@ is wrong and what to do. Anything else that escapes is a bug.
     ├── PoolError          predictives that cannot be combined
     │   └── ImproperPoolError  a pool that is not a distribution
     ├── StudyError         a step that the study's state does not allow, or files that were altered
+    │   └── NotApprovedError  a step that waits for a person at the site
     ├── TextError          text that would not show what it is
     ├── TrainingError      settings that cannot work together
     │   └── DivergedError  a fit whose numbers left the finite
@@ -19,7 +20,11 @@ is wrong and what to do. Anything else that escapes is a bug.
 """
 
 import difflib
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+_log = logging.getLogger(__name__)
 
 
 class PredbayesError(Exception):
@@ -65,6 +70,10 @@ class StudyError(PredbayesError):
     """A step that the study's state does not allow, or files that were altered."""
 
 
+class NotApprovedError(StudyError):
+    """A step that waits for a person at the site."""
+
+
 class TextError(PredbayesError, ValueError):
     """Text that would not show what it is; a schema's validators may raise it."""
 
@@ -88,6 +97,27 @@ class UploadError(PredbayesError):
     def __init__(self, reason: str, file: str = "") -> None:
         super().__init__(f"{file}: {reason}" if file else reason)
         self.reason = reason
+
+
+@contextmanager
+def checking(refusal: type[PredbayesError], file: str = "") -> Iterator[None]:
+    """Refuse the file that is looked at in this block, whatever goes wrong.
+
+    An error that nobody thought of, such as an overflow, then ends neither the command nor what it
+    does with other files. The debug log has its traceback. Errors of this computer's disk stay.
+
+    Args:
+        refusal: What to raise.
+        file: The name of the file, to begin the line with.
+    """
+    try:
+        yield
+    except (PredbayesError, OSError):
+        raise
+    except Exception as error:
+        _log.debug("a file can't be checked", exc_info=True)
+        why = f"this file can't be checked ({type(error).__name__})"
+        raise refusal(f"{file}: {why}" if file else why) from error
 
 
 _MANY = 1000  # names, of which nobody reads a list or waits for the nearest

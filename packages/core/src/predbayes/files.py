@@ -1,7 +1,15 @@
 """Files that are there whole or not at all.
 
 A file is written under another name, brought to the disk and renamed: whoever is killed on the
-way leaves the old state and a temporary file, which the next writer overwrites or removes.
+way leaves the old state and a temporary file, which the next writer removes.
+
+Others may be able to write in the folder, such as a share, and plant links there. So nothing is
+written through a link. The other name is new and cannot be guessed, and the rename replaces a link
+by the file. What grows in place, a journal or a lock, is refused if it is a link, and so is a
+folder that predbayes made inside another (`own_folder`).
+
+Modes are those of the umask for what people hand over or read together: pages, kits, results,
+public keys. `PRIVATE` files are their owner's alone: keys, labels, notes, what stays at home.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +30,8 @@ from safetensors import SafetensorError
 from predbayes.system import sync_folder
 
 TEMPORARY = ".partial-"
-_TOKEN = 4  # bytes, so that two processes do not meet
+SHARED, PRIVATE = 0o666, 0o600  # modes of new files, before the umask
+_TOKEN = 16  # bytes, so that nobody can have planted a link of that name
 _MARK = len(TEMPORARY) + 2 * _TOKEN
 
 
@@ -36,6 +45,13 @@ def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
     """Return the digest of each file among these paths, by its path below a folder."""
     files = sorted(path for path in paths if path.is_file())
     return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
+
+
+def leaves_of(folder: Path) -> Iterator[Path]:
+    """Yield all that is in a folder, links and pipes too, but no folder that has something."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_dir() or not any(path.iterdir()):
+            yield path
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -56,6 +72,12 @@ def read_at_most(path: Path, most: int) -> bytes | None:
     return content if len(content) == size else None
 
 
+def open_new(path: Path, mode: int = SHARED) -> BinaryIO:
+    """Open a file to write that is not there yet; what is there, a link as well, is refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return open(os.open(path, flags, mode), "wb")
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let a file be written under another name, then give it its own.
 
@@ -63,7 +85,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         path: The file.
         write: Writes it where it is told to.
     """
-    partial = path.with_name(TEMPORARY + path.name)
+    partial = scratch_beside(path)
     try:
         write(partial)
         sync_file(partial)
@@ -74,9 +96,23 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         remove(partial)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, mode: int = SHARED) -> None:
     """Write a small file whole."""
-    write_whole(path, lambda partial: partial.write_bytes(content))
+
+    def write(partial: Path) -> None:
+        with open_new(partial, mode) as file:
+            file.write(content)
+
+    write_whole(path, write)
+
+
+def own_folder(folder: Path, mode: int = 0o777) -> Path:
+    """Return a folder that predbayes makes inside another; a link in its place is refused."""
+    folder.mkdir(mode, parents=True, exist_ok=True)
+    if folder.is_symlink():
+        why = "it is a link, and nothing is written through one: remove it"
+        raise OSError(errno.ELOOP, why, str(folder))
+    return folder
 
 
 @contextmanager
@@ -100,9 +136,15 @@ def put(source: Path, target: Path) -> None:
 
 def scratch_beside(path: Path) -> Path:
     """Return a name to make ``path`` under; what killed processes left of it is removed."""
-    for other in path.parent.iterdir():
-        if other.name.startswith(TEMPORARY) and other.name[_MARK:] == f"-{path.name}":
-            remove(other)
+    with suppress(OSError):  # what is somebody else's stays; that there is no folder is said later
+        for other in path.parent.iterdir():
+            if other.name.startswith(TEMPORARY) and other.name[_MARK:] == f"-{path.name}":
+                remove(other)
+    return scratch_name(path)
+
+
+def scratch_name(path: Path) -> Path:
+    """Return a name beside a path that nobody can guess."""
     return path.with_name(f"{TEMPORARY}{secrets.token_hex(_TOKEN)}-{path.name}")
 
 

@@ -7,12 +7,15 @@ line. A function here does what the system can, and says in its docstring what i
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import mmap
 import os
 import re
 import shlex
+import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -29,6 +32,7 @@ NAME = sys.platform
 
 _WINDOWS = sys.platform == "win32"
 _LINUX = sys.platform == "linux"
+_PAUSE = 0.05  # seconds between two looks at a lock
 
 
 class HeldError(Exception):
@@ -41,15 +45,15 @@ def held(path: Path, timeout: float = 0) -> Iterator[None]:
 
     It gets that after ``timeout`` seconds; with -1 it waits for the first.
     """
-    if fcntl and timeout in (0, -1):
-        # The same lock as FileLock's, at a tenth of its time.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if fcntl:
+        # The same lock as FileLock's, at a tenth of its time, and never of a link's target.
+        handle = open_in_place(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if timeout else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            os.close(handle)
-            raise HeldError from error
-        try:
+            end = time.monotonic() + timeout
+            while not _locked(handle, wait=timeout == -1):
+                if time.monotonic() >= end:
+                    raise HeldError
+                time.sleep(_PAUSE)
             yield
         finally:
             os.close(handle)  # which lets go
@@ -63,18 +67,44 @@ def held(path: Path, timeout: float = 0) -> Iterator[None]:
         raise HeldError from error
 
 
+def _locked(handle: int, *, wait: bool) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def open_in_place(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a file that stays where it is, to lock it or to add to it; a link is refused.
+
+    Windows has no such flag, and only administrators make links there.
+    """
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            why = "it is a link, and nothing is written through one: put the file itself there"
+            raise OSError(errno.ELOOP, why, str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return handle
+
+
 @contextmanager
 def opened_alone(path: Path) -> Iterator[int]:
     """Open a file of one's own to read and to add to, while every other process waits.
 
     The file is its own lock where the system has such; elsewhere there is one beside it.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
     with nullcontext() if fcntl else held(path.with_name(f".lock-{path.stem}"), timeout=-1):
-        handle = os.open(path, flags, 0o600)
+        handle = open_in_place(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             if fcntl:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                _locked(handle, wait=True)
             yield handle
         finally:
             os.close(handle)  # which lets go

@@ -36,6 +36,7 @@ from predbayes.api.scaling import Scaling
 from predbayes.errors import DataError, TrainingError, no_such
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.strict import Strict
+from predbayes.files import write_bytes
 from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
@@ -178,9 +179,8 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         except ValidationError as error:
             raise DataError("only classes that are strings or numbers can be saved") from error
         self.result_.save(folder)
-        (Path(folder) / _ESTIMATOR_FILE).write_bytes(
-            f"{record.model_dump_json(indent=2)}\n".encode()
-        )
+        text = f"{record.model_dump_json(indent=2)}\n"
+        write_bytes(Path(folder) / _ESTIMATOR_FILE, text.encode())
 
     @classmethod
     def load(

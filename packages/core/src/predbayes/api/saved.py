@@ -16,10 +16,10 @@ import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -27,7 +27,8 @@ from torch import nn
 from predbayes.api.result import Account, Result
 from predbayes.api.scaling import Scaling
 from predbayes.errors import DataError
-from predbayes.exchange.strict import Strict
+from predbayes.exchange.strict import Strict, bounded
+from predbayes.files import write_bytes
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.learning.nets import cnn, mlp
@@ -46,14 +47,17 @@ _BUILT_IN: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "cnn": cnn}
 _LIKELIHOODS: dict[str, Any] = {kind.__name__: kind for kind in (Softmax, LearnedNoise, FixedNoise)}
 
 
+_Plain = Annotated[Any, AfterValidator(bounded)]
+
+
 class NetworkRecord(Strict):
     """A network as far as it can be described."""
 
     build: str  # mlp, cnn, `module:name` of what can be imported, or nothing
-    arguments: list[Any]
-    options: dict[str, Any]
+    arguments: list[_Plain]
+    options: dict[str, _Plain]
     likelihood: str  # one of ours, or nothing
-    likelihood_options: dict[str, Any]
+    likelihood_options: dict[str, _Plain]
     inverse_temperature: float
 
 
@@ -91,7 +95,7 @@ def save(result: Result[Any], folder: Path) -> None:
         network=None if model is None else _describe(model),
         scaling=scaling,
     )
-    (folder / RESULT_FILE).write_bytes(f"{record.model_dump_json(indent=2)}\n".encode())
+    write_bytes(folder / RESULT_FILE, f"{record.model_dump_json(indent=2)}\n".encode())
 
 
 def load(

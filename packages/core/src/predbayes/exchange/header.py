@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from predbayes.errors import UploadError
-from predbayes.exchange.strict import Sparse, Strict, valid_site_name
+from predbayes.exchange.strict import MAX_ROWS, Amount, Json, Sparse, Strict, valid_site_name
+from predbayes.system import open_in_place
 from predbayes.text import printable
 
 SUMS = "moments"
@@ -39,8 +41,6 @@ _ITEM_BYTES = {
     "uint8": 1,
 }  # fmt: skip
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
 
 class UploadInfo(Strict):
     """The metadata of an upload; unknown fields and wrong types are refused.
@@ -51,14 +51,14 @@ class UploadInfo(Strict):
 
     format_version: Literal[1] = 1
     kind: Annotated[str, Field(pattern="^[a-z][a-z_-]{0,31}$")]
-    num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
+    num_rows: Annotated[int, Field(gt=0, le=MAX_ROWS)]  # the site's rows, |D_k|
     class_rows: tuple[Amount, ...] | None = None
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
     learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
-    details: Sparse[
-        Annotated[dict[str, JsonValue], AfterValidator(lambda value: _canonical(value))]
-    ] = Field(default_factory=dict)
+    details: Sparse[Annotated[dict[str, Json], AfterValidator(lambda value: _canonical(value))]] = (
+        Field(default_factory=dict)
+    )
 
 
 class Signature(Strict):
@@ -136,7 +136,7 @@ def sort_metadata(path: Path) -> None:
     content = _read_json(path)
     content[_METADATA] = dict(sorted(content[_METADATA].items()))
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    with path.open("r+b") as file:
+    with open(open_in_place(path, os.O_RDWR), "r+b") as file:
         length = int.from_bytes(file.read(8), "little")
         if len(text) <= length:  # as long as it was; a header is filled up with spaces
             file.write(text.ljust(length))
@@ -197,8 +197,6 @@ def _canonical(value: Any) -> Any:
         return {name: _canonical(value[name]) for name in sorted(value)}
     if isinstance(value, list):
         return [_canonical(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("numbers must be finite")
     return value
 
 

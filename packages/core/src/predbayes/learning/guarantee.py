@@ -34,6 +34,21 @@ class Guarantee:
         return f"{math.exp(self.epsilon):,.3g}"
 
     @property
+    def auc(self) -> float:
+        """The greatest AUC of a guess which of two neighbouring tables it was.
+
+        By the ROC curve through (0, delta), (x, 1 - x) and (1 - delta, 1), where
+        x = (1 - delta) / (1 + e^epsilon) (Kairouz, Oh and Viswanath, 2015).
+
+        Examples:
+            >>> round(Guarantee(1.0, 1e-5, "replace-one", "row").auc, 3)
+            0.731
+        """
+        x = (1 - self.delta) / (1 + math.exp(self.epsilon))
+        rising = x * (self.delta + 1 - x) / 2
+        return rising + (1 - self.delta - x) * (2 - x) / 2 + self.delta
+
+    @property
     def text(self) -> str:
         """The promise in words."""
         return (

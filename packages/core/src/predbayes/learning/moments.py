@@ -219,6 +219,27 @@ class Moments:
         self.sums.add_(other.sums)
         return self
 
+    def limited(self, most: float) -> Moments:
+        """Return the same scaled down to no more rows than these."""
+        if self.num_rows <= most:
+            return self
+        sums = (self.sums.double() * (int(most) / self.num_rows)).round().long()
+        return Moments(self.features, self.num_classes, sums)
+
+    def agreement(self, head: MomentsHead) -> float:
+        """Return the correlation, over all outputs, of the targets with what a head says of them.
+
+        The rows are not needed: it follows from their sums of products.
+        """
+        width = self.features.width
+        sums, num = _scaled(self, self.features.scales.index(head.scale))
+        means = sums[0] / num  # the first feature is the constant
+        cov = sums / num - torch.outer(means, means)
+        said = head.weights.T @ cov[:width, :width] @ head.weights
+        both = (head.weights * cov[:width, width:]).sum()
+        size = (said.trace() * cov[width:, width:].trace()).clamp_min(0.0).sqrt()
+        return float(both / size.clamp_min(1e-9))
+
     def arrays(self) -> dict[str, Tensor]:
         """Return what travels: upper triangles, since the rest is the same."""
         rows, columns = torch.triu_indices(self.size, self.size)
@@ -369,14 +390,19 @@ def class_log_probs(outputs: Tensor, ratios: Tensor, centre: Tensor, precision: 
     return torch.where(there, log_probs, 0.0) + shares
 
 
+def _scaled(moments: Moments, index: int) -> tuple[Tensor, float]:
+    """Sums of products of one scale in units of features and targets, and of how many rows."""
+    sums = moments.sums[index].double()
+    num = sums[0, 0].item() / 2 ** (2 * _BITS)
+    unit = torch.full((moments.size - moments.features.width,), 2.0**-_BITS, dtype=torch.float64)
+    scaled = torch.cat([moments.features.weights, unit])
+    return sums * scaled[:, None] * scaled, num
+
+
 def _fit(moments: Moments, index: int) -> MomentsHead:
     """Bayesian least squares of one scale, with the variances of most evidence."""
     features, width = moments.features, moments.features.width
-    sums = moments.sums[index].double()
-    num = sums[0, 0].item() / 2 ** (2 * _BITS)
-    unit = torch.full((moments.size - width,), 2.0**-_BITS, dtype=torch.float64)
-    scaled = torch.cat([features.weights, unit])
-    sums = sums * scaled[:, None] * scaled
+    sums, num = _scaled(moments, index)
     gram, cross, squares = sums[:width, :width], sums[:width, width:], sums[width:, width:]
     centre = cross[0] / num  # the constant's products are sums of the targets
     cross = cross - torch.outer(gram[:, 0], centre)
