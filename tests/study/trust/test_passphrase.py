@@ -37,7 +37,7 @@ class TestFile:
     def test_cryptography_reads_it_with_the_stretched_passphrase(self, path, key):
         first, _, blocks = path.read_bytes().partition(b"\n")
         salt = bytes.fromhex(first.decode().removeprefix("predbayes-scrypt "))
-        scrypt = Scrypt(salt=salt, length=32, n=2**14, r=8, p=5)
+        scrypt = Scrypt(salt=salt, length=32, n=2**17, r=8, p=1)
         other = load_pem_private_key(blocks, scrypt.derive(SECRET.encode()).hex().encode())
         assert other.private_bytes_raw() == key.private.private_bytes_raw()
         key.save(path.with_name("again.key"), SECRET.encode())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from predbayes.errors import StudyError
 from predbayes.files import digests
 from predbayes_study.trust.signing import SigningKey
-from predbayes_study.trust.statement import FilesStatement, Receipt, Signed
+from predbayes_study.trust.statement import FilesStatement, Folder, Receipt, Signed
 
 KEY = SigningKey.generate()
 PLACE = {"plan": "aa" * 32, "study": "bb" * 32, "head": "cc" * 32, "number": 7}
@@ -70,13 +70,13 @@ class TestFiles:
 
     def test_all_is_as_it_was_signed(self, folder, statement):
         (folder / "result.sig").write_text("itself")
-        assert statement.problems(folder, "result.sig") == []
+        assert statement.problems(Folder.read(folder), "result.sig") == []
 
     def test_what_is_not_is_named(self, folder, statement):
         (folder / "a.txt").unlink()
         (folder / "model" / "b.txt").write_text("other")
         (folder / "c.txt").write_text("new")
-        assert statement.problems(folder, "result.sig") == [
+        assert statement.problems(Folder.read(folder), "result.sig") == [
             "a.txt is missing",
             "c.txt is not signed",
             "model/b.txt was altered",

@@ -1,8 +1,8 @@
 """Files of keys: PEM for what stays with its owner, a few lines of text for what is handed out.
 
-    NAME.key   one PEM block for each private key, readable by its owner alone, never overwritten;
-               if they have a passphrase, first a line "predbayes-scrypt SALT"
-    NAME.pub   one line for each public key, "predbayes-KIND HEX"; then perhaps "# NAME", whose they
+    NAME.key   one private key in PEM, readable by its owner alone, never overwritten; if it has a
+               passphrase, first a line "predbayes-scrypt SALT"
+    NAME.pub   one line for each public key, "predbayes-KIND KEY"; then perhaps "# NAME", whose they
                are, as their owner says
 
 A private file may have a passphrase (`predbayes_study.trust.passphrase`). The caller says where it
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.errors import KeyFileError
-from predbayes.files import open_regular
+from predbayes.files import PRIVATE, open_new, open_regular, write_bytes
 from predbayes.optional import require
 from predbayes_study.trust.passphrase import stored_passphrase, stretched
 
@@ -27,23 +27,22 @@ Passphrase = Callable[[Path], bytes]
 """Returns the passphrase of a file; called only for a file that has one."""
 
 _MAX_BYTES = 4096
-_BLOCK = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
 _SALT_BYTES = 16
 _SALT = re.compile(rb"predbayes-scrypt ([0-9a-f]{32})\n")
-_LINE = re.compile(r"predbayes-(\w+) ([0-9a-f]{64})")
+_LINE = re.compile(r"predbayes-(\w+) ([0-9a-f]{64}|[0-9A-Za-z+/]{1622}==)")
 
 
-def write_private(path: Path, keys: Sequence[Any], passphrase: bytes | None = None) -> None:
-    """Write private keys so that only their owner may read them; an existing file stays."""
+def write_private(path: Path, key: Any, passphrase: bytes | None = None) -> None:
+    """Write a private key so that only its owner may read it; an existing file stays."""
     formats, salt = _formats(), secrets.token_bytes(_SALT_BYTES)
     hidden: Any = formats.NoEncryption()
     if passphrase is not None:
         hidden = formats.BestAvailableEncryption(stretched(passphrase, salt))
     form = formats.Encoding.PEM, formats.PrivateFormat.PKCS8, hidden
     content = b"" if passphrase is None else b"predbayes-scrypt %b\n" % salt.hex().encode()
-    content += b"".join(key.private_bytes(*form) for key in keys)
+    content += key.private_bytes(*form)
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open_new(path, PRIVATE) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -53,21 +52,16 @@ def write_private(path: Path, keys: Sequence[Any], passphrase: bytes | None = No
         raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
 
 
-def read_private(path: Path, count: int, passphrase: Passphrase = stored_passphrase) -> list[Any]:
-    """Read the private keys of a file; one with more or fewer of them is refused."""
-    content = _read(path)
-    blocks, salt = _BLOCK.findall(content), _SALT.match(content)
-    hidden = any(b"ENCRYPTED" in block for block in blocks)
-    if len(blocks) != count or hidden != bool(salt):
-        raise KeyFileError(f"{path.name} is not a private key of predbayes")
-    secret = None
-    if salt is not None:
+def read_private(path: Path, passphrase: Passphrase = stored_passphrase) -> Any:
+    """Read the private key of a file."""
+    content, secret = _read(path), None
+    if salt := _SALT.match(content):
         secret = stretched(passphrase(path), bytes.fromhex(salt[1].decode()))
     unsupported = require("cryptography.exceptions", "study").UnsupportedAlgorithm
     try:
-        return [_formats().load_pem_private_key(block, password=secret) for block in blocks]
+        return _formats().load_pem_private_key(content, password=secret)
     except (ValueError, TypeError, unsupported) as error:
-        if hidden:
+        if salt is not None:
             raise KeyFileError(f"that is not the passphrase of {path.name}") from error
         raise KeyFileError(f"{path.name} is not a private key of predbayes") from error
 
@@ -77,7 +71,7 @@ def write_public(path: Path, keys: Mapping[str, str], owner: str = "") -> None:
     lines = [f"predbayes-{kind} {key}\n" for kind, key in keys.items()]
     lines += [f"# {owner}\n"] if owner else []
     try:
-        path.write_bytes("".join(lines).encode())
+        write_bytes(path, "".join(lines).encode())
     except OSError as error:
         raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
 

@@ -2,7 +2,9 @@
 
 `cryptography` encrypts a key with 2,048 rounds of PBKDF2 and has no option for more, which makes
 guessing cheap for anyone who has stolen a laptop. So the passphrase is stretched with scrypt first,
-and the hexadecimal digits of the result are the passphrase that `cryptography` gets.
+and the hexadecimal digits of the result are the passphrase that `cryptography` gets. One guess
+costs 128 MB and a good half second of a processor. OpenSSH's format would need the package bcrypt,
+whose guesses need 4 kB, so that graphics cards make them cheaply.
 
 A passphrase comes from the environment (`PREDBAYES_PASSPHRASE`), from a file that it names
 (`PREDBAYES_PASSPHRASE_FILE`, such as a credential of systemd), or from the person at the terminal.
@@ -23,7 +25,7 @@ from predbayes.errors import KeyFileError
 VARIABLE, FILE_VARIABLE = "PREDBAYES_PASSPHRASE", "PREDBAYES_PASSPHRASE_FILE"
 LEAST_CHARACTERS = 12
 _MAX_BYTES = 1024
-_COST, _BLOCK, _LANES = 2**14, 8, 5  # of scrypt: 16 MB
+_COST, _BLOCK, _LANES = 2**17, 8, 1  # of scrypt: 128 MB
 
 asking: list[Callable[[Path], str]] = []
 """How to ask whoever sits there; the command line puts its way here."""
@@ -75,5 +77,5 @@ def require_long(passphrase: bytes) -> bytes:
 
 def stretched(passphrase: bytes, salt: bytes) -> bytes:
     """Return what encrypts the keys of a file: as costly to guess as scrypt makes it."""
-    key = hashlib.scrypt(passphrase, salt=salt, n=_COST, r=_BLOCK, p=_LANES, dklen=32, maxmem=2**26)
+    key = hashlib.scrypt(passphrase, salt=salt, n=_COST, r=_BLOCK, p=_LANES, dklen=32, maxmem=2**28)
     return key.hex().encode()

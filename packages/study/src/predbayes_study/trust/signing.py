@@ -49,25 +49,17 @@ _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 _KINDS = ("ed25519",)
 _HEX = re.compile("[0-9a-f]*")
 
+_PRIME = 2**255 - 19
 _SMALL_ORDER = frozenset(
     {
-        "0000000000000000000000000000000000000000000000000000000000000000",
-        "0000000000000000000000000000000000000000000000000000000000000080",
-        "0100000000000000000000000000000000000000000000000000000000000000",
-        "0100000000000000000000000000000000000000000000000000000000000080",
-        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
-        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
-        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
-        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
-        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
-        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
-        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
-        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+        0,
+        1,
+        _PRIME - 1,
+        0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
+        0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
     }
 )
-"""Every spelling of the few points whose eightfold is neutral.
+"""Heights of the few points whose eightfold is neutral.
 
 Under such a key some signature that needs no private key fits any message.
 """
@@ -97,7 +89,8 @@ class PublicKey:
     def __post_init__(self) -> None:
         if not is_hex(self.hex, 64):
             raise KeyFileError("a public key is 64 hexadecimal digits")
-        if self.hex in _SMALL_ORDER:
+        # Without the sign of the point's other coordinate, and reduced: however it is spelled.
+        if int.from_bytes(bytes.fromhex(self.hex), "little") % 2**255 % _PRIME in _SMALL_ORDER:
             raise KeyFileError("this public key is of no private key: anybody could sign for it")
 
     @property
@@ -138,13 +131,6 @@ class SigningKey:
         """Make a new key, from the operating system's randomness."""
         return cls(_ed25519().Ed25519PrivateKey.generate())
 
-    @classmethod
-    def of(cls, private: Any, path: Path) -> SigningKey:
-        """Take a key that was read from a file; one of another kind is refused."""
-        if not isinstance(private, _ed25519().Ed25519PrivateKey):
-            raise KeyFileError(f"{path.name} is a private key, but not an Ed25519 key")
-        return cls(private)
-
     @property
     def public(self) -> PublicKey:
         """The key that the other end gets."""
@@ -157,13 +143,15 @@ class SigningKey:
 
     def save(self, path: Path, passphrase: bytes | None = None) -> None:
         """Write the key so that only its owner may read it; an existing file stays."""
-        write_private(path, [self.private], passphrase)
+        write_private(path, self.private, passphrase)
 
     @classmethod
     def load(cls, path: Path, passphrase: Passphrase = stored_passphrase) -> SigningKey:
         """Read a file that `save` wrote."""
-        (private,) = read_private(path, 1, passphrase)
-        return cls.of(private, path)
+        private = read_private(path, passphrase)
+        if not isinstance(private, _ed25519().Ed25519PrivateKey):
+            raise KeyFileError(f"{path.name} is a private key, but not an Ed25519 key")
+        return cls(private)
 
 
 def is_hex(text: str, length: int) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Generic, Literal, TypeVar
@@ -30,12 +30,12 @@ from pydantic import Field, ValidationError
 
 from predbayes.errors import KeyFileError, StudyError
 from predbayes.exchange.strict import SiteName, Strict
-from predbayes.files import digests, open_regular
+from predbayes.files import file_digest, leaves_of, open_regular
 from predbayes.text import printable
 from predbayes_study.trust.signing import Kind, PublicKey, SigningKey, is_hex
 
 KIT_SIGNATURE, RESULT_SIGNATURE, MODEL_SIGNATURE = "kit.sig", "result.sig", "model.sig"
-ADOPTED_SIGNATURE = "adopted.sig"
+ADOPTED_SIGNATURE, IN_TOTO = "adopted.sig", "result.intoto.jsonl"
 RECEIPT, DELETION = ".receipt", ".deletion"
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -137,6 +137,11 @@ class Signed(Generic[S]):
         return self.statement
 
 
+def unsigned(content: bytes) -> bytes:
+    """Return the bytes of a signed file as they were before it was signed."""
+    return content.removesuffix(b"\n").rpartition(b"\n")[0] + b"\n\n"
+
+
 class StudyStatement(Statement):
     """A statement about a study: which one, and where its ledger ended when it was made."""
 
@@ -152,21 +157,64 @@ class StudyStatement(Statement):
         return {self.number: self.head}
 
 
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The files of a folder, each of which was read once: what is checked is what is used.
+
+    On a share files may change between two readings.
+    """
+
+    path: Path
+    digests: Mapping[str, str]  # of the bytes, by path below the folder
+    contents: Mapping[str, bytes]  # of those that are used
+
+    @classmethod
+    def read(cls, path: Path, wanted: Collection[str] = ()) -> Folder:
+        """Read all files of a folder, and keep what is in some of them."""
+        found, contents = {}, {}
+        for file in leaves_of(path):
+            name = file.relative_to(path).as_posix()
+            if not file.is_file():
+                found[name] = ""  # a pipe, an empty folder, a link to one: nobody signed it
+            elif name in wanted:
+                with open_regular(file) as opened:
+                    contents[name] = opened.read()
+                found[name] = hashlib.sha256(contents[name]).hexdigest()
+            else:
+                found[name] = file_digest(file)
+        return cls(path, found, contents)
+
+    def content(self, name: str) -> bytes:
+        """Return what is in a file; one that is not there is refused."""
+        try:
+            return self.contents[name]
+        except KeyError as error:
+            raise StudyError(f"there is no {name} in {self.path}") from error
+
+    def inner(self, name: str) -> Folder:
+        """Return a folder in it."""
+        inside = f"{name}/"
+        names = [path for path in self.digests if path.startswith(inside)]
+        digests = {path.removeprefix(inside): self.digests[path] for path in names}
+        kept = {p.removeprefix(inside): self.contents[p] for p in names if p in self.contents}
+        return Folder(self.path / name, digests, kept)
+
+
 class FilesStatement(StudyStatement):
     """The files of a folder."""
 
     kind: Literal["kit", "result", "model"]
     files: dict[FileName, Digest]
 
-    def problems(self, folder: Path, own: str, without: Collection[str] = ()) -> list[str]:
+    def problems(self, folder: Folder, own: str, without: Collection[str] = ()) -> list[str]:
         """List the files that are missing, altered, or not among those that were signed.
 
         Args:
-            folder: Where they are.
+            folder: Where they are, as they were read.
             own: The name of the file with this statement.
             without: Names of files that may be missing.
         """
-        there = digests(folder, (path for path in folder.rglob("*") if path != folder / own))
+        there = {name: digest for name, digest in folder.digests.items() if name != own}
         return [
             *(f"{name} is missing" for name in sorted(self.files.keys() - {*there, *without})),
             *(f"{name} is not signed" for name in sorted(there.keys() - self.files.keys())),
