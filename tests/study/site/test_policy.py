@@ -6,12 +6,17 @@ from pydantic import ValidationError
 
 from predbayes.errors import PlanError, StudyError, TrainingError
 from predbayes.seeding import generator
+from predbayes_study import extra
+from predbayes_study.extras.survey.leaving import write_survey
+from predbayes_study.payload import _OWN, ModelPayload, payload_named
 from predbayes_study.plan import software
 from predbayes_study.site.policy import RULES, VARIABLE, Asked, SitePolicy
 from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.site import Site
 from predbayes_study.site.training import Training
 from predbayes_study.tables.sitefile import Policy, SiteFile
+from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
 from tests.study.world import make_world
 
@@ -74,6 +79,64 @@ def test_what_is_masked_is_predictions():
     of(kinds=("predictions",)).require(Asked.of_file("masked"))
     with pytest.raises(PlanError, match="kinds"):
         of(kinds=("moments",)).require(Asked.of_file("masked"))
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    key = CoordinatorKey.generate().public
+    section = f'[sealed]\nminimum = 2\nholders = ["{key.signing.hex}{key.encryption}"]\n'
+    return make_world(tmp_path_factory.mktemp("sealed"), gate=section)
+
+
+class TestSealed:
+    """A site that wants masks: what leaves without them."""
+
+    def test_a_plan_without_them_is_refused_and_one_with_them_is_not(self, world, sealed):
+        for kinds in (None, ("predictions",)):
+            wants = of(sealed=True, kinds=kinds)
+            wants.require(Asked.of(sealed.kit.plan))
+            with pytest.raises(PlanError, match="sealed = True"):
+                wants.require(Asked.of(world.kit.plan))
+
+    def test_every_kind_of_upload_is_masked_or_refused(self):
+        """Whatever extras add: a file that a model is made of does not leave in the open."""
+        kinds = [*_OWN, *(name for name, _, _ in extra.added("payloads"))]
+        for kind in kinds:
+            payload = payload_named(kind)
+            if isinstance(payload, ModelPayload) and kind != "private":  # which is no kind
+                refused = of(sealed=True, kinds=KINDS).problems(Asked.of_file(kind))
+                assert bool(refused) != payload.masks, kind
+        assert {"masked", "moments", "predictions"} <= {*kinds}
+
+    @pytest.mark.parametrize("kind", ["evaluation", "survey"])
+    def test_what_has_no_mask_is_for_the_site_to_name(self, kind):
+        with pytest.raises(PlanError, match=f"{kind} would leave"):
+            of(sealed=True).require(Asked(leaving=(kind,)))
+        of(sealed=True, kinds=("predictions", kind)).require(Asked(leaving=(kind,)))
+
+    def test_an_evaluation_of_a_plan_without_them_is_refused_all_the_same(self, world, tmp_path):
+        policy = of(sealed=True, kinds=("predictions", "evaluation"))
+        with pytest.raises(PlanError, match="sealed = True"):
+            Approvals(tmp_path, policy=policy).require_evaluation(world.kit.plan)
+
+    def test_nothing_is_trained_and_no_survey_is_made(self, world, tmp_path):
+        approvals = Approvals(tmp_path, policy=of(sealed=True))
+        training = Training(world.kit, "Alpha", SigningKey.generate(), approvals, tmp_path / "out")
+        inputs = torch.randn(60, world.kit.plan.num_inputs, generator=generator(0, "rows"))
+        with pytest.raises(PlanError, match="sealed = True"):
+            training.run(SiteRows(inputs, (inputs[:, 0] > 0).long()))
+        own = SiteFile.loads('format = 1\nname = "Alpha"\n[policy]\nsealed = true\n')
+        own._folder = tmp_path
+        with pytest.raises(PlanError, match="sealed = True"):
+            write_survey(
+                world.kit.plan, own, training.key, tmp_path / "t.csv", tmp_path / "a.survey"
+            )
+        assert not [*tmp_path.rglob("*.safetensors"), *tmp_path.rglob("*.survey")]
+
+    def test_nor_is_such_a_plan_approved(self, world, tmp_path):
+        (tmp_path / "site.toml").write_text('format = 1\nname = "A"\n[policy]\nsealed = true\n')
+        with pytest.raises(PlanError, match="sealed = True"):
+            Site(tmp_path / "site.toml").approve(world.kit.folder, "B. Officer")
 
 
 class TestWhere:

@@ -19,18 +19,19 @@ from predbayes.errors import (
 )
 from predbayes.learning.guarantee import Guarantee
 from predbayes.seeding import generator
-from predbayes_study.extras.privacy.budget import FILE, Book
 from predbayes_study.extras.privacy.secret import SUFFIX, read_secret
 from predbayes_study.extras.survey.leaving import write_survey
 from predbayes_study.payload import payload_of
 from predbayes_study.payloads.details import promise_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
+from predbayes_study.site.adopt import evaluated_rows
+from predbayes_study.site.book import FILE, Book
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.policy import Asked, SitePolicy
 from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows
-from predbayes_study.site.training import EGRESS_FILE, Training
+from predbayes_study.site.training import EGRESS_FILE, Holdout, Training
 from predbayes_study.tables.mapping import PATIENT
 from predbayes_study.tables.sitefile import Policy, SiteFile
 from tests.study.world import SITES, make_world
@@ -136,6 +137,35 @@ class TestWhatLeaves:
             write_survey(plan, own, world.key("Alpha"), tmp_path / "t.csv", tmp_path / "a.survey")
 
 
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    learner = PRIVATE.format(unit="person", holdout=0.5)
+    return make_world(tmp_path_factory.mktemp("people"), learner=learner)
+
+
+def one_more(table, at):
+    new = table.iloc[[0]].assign(**{PATIENT: "new", "who": -1})
+    return pd.concat([new, table] if at == "top" else [table, new], ignore_index=True)
+
+
+def with_cell(table, column, value):
+    table = table.copy()
+    table.loc[len(table) - 1, column] = value
+    return table
+
+
+CHANGES = {
+    "one more at the top": lambda table: one_more(table, "top"),
+    "one more at the end": lambda table: one_more(table, "end"),
+    "a value": lambda table: with_cell(table, "x", 0.5),
+    "an outcome": lambda table: with_cell(
+        table, "kind", "red" if table["kind"].iloc[-1] == "blue" else "blue"
+    ),
+    "whose": lambda table: with_cell(table, PATIENT, "p0"),
+    "order": lambda table: table.iloc[::-1].reset_index(drop=True),
+}
+
+
 class TestHeldOut:
     def test_is_by_the_secret(self, world):
         plan = world.kit.plan
@@ -143,18 +173,42 @@ class TestHeldOut:
         assert not torch.equal(*splits)
         assert 15 < len(splits[0]) < 45
 
-    def test_nobodys_coin_is_another_rows_business(self, world):
+    def test_is_by_no_rows_contents(self, world):
         table = frame()
-        before = rows_of(world, table).split_for(world.kit, "Alpha")[1]
         # A copy of a reference row: with a blind spot it would be held out in another's place.
         table.loc[5, ["x", "kind"]] = [float(10 * world.kit.inputs[0, 0]), "red"]
-        assert torch.equal(rows_of(world, table).split_for(world.kit, "Alpha")[1], before)
+        rows, num = rows_of(world, table), 400
+        held_out = torch.zeros(num, 120)
+        for number in range(num):
+            own = dataclasses.replace(rows, secret=number.to_bytes(32, "big"))
+            held_out[number, own.split_for(world.kit, "Alpha")[1]] = 1
+        assert held_out[:, 5].mean() == pytest.approx(0.25, abs=0.09)
+        assert held_out.mean() == pytest.approx(0.25, abs=0.01)
 
+    def test_is_the_same_of_the_same_rows_whenever_it_is_asked(self, world, tmp_path):
+        train(world, tmp_path, rows_of(world))
+        kept = Holdout.load(tmp_path / "out")
+        again = rows_of(world)
+        assert torch.equal(again.split(world.kit.plan, "Alpha")[1], kept.rows)
+        inputs, _ = evaluated_rows(world.kit.plan, "Alpha", again, kept)
+        assert torch.equal(inputs, again.inputs[kept.rows])
 
-@pytest.fixture(scope="module")
-def people(tmp_path_factory):
-    learner = PRIVATE.format(unit="person", holdout=0.5)
-    return make_world(tmp_path_factory.mktemp("people"), learner=learner)
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_any_other_rows_have_coins_of_their_own(self, people, change):
+        """Neither by person nor by place: each release is independent of every other."""
+        num = 2000
+        table = frame(num).assign(**{PATIENT: [f"p{row}" for row in range(num)], "who": range(num)})
+        other = CHANGES[change](table)
+        sides = []
+        for some in (table, other):
+            rows = rows_of(people, some.drop(columns="who"))
+            side = torch.zeros(len(some))
+            side[rows.split(people.kit.plan, "Alpha")[1]] = 1
+            sides.append(side)
+        place = {who: row for row, who in enumerate(other["who"])}
+        by_person = sides[1][[place[who] for who in range(num)]]
+        for aligned in (by_person, sides[1][:num], sides[1][-num:]):
+            assert (aligned == sides[0]).float().mean() == pytest.approx(0.5, abs=0.05)
 
 
 class TestPeople:
@@ -168,11 +222,11 @@ class TestPeople:
         assert told.num_rows < 50  # about 20 people, and not 60 rows
 
     def test_must_be_known(self, people):
-        with pytest.raises(DataError, match="it names no such column"):
+        with pytest.raises(DataError, match="patient = COLUMN"):
             rows_of(people)
-        nobody = frame().assign(**{PATIENT: ""})
-        with pytest.raises(DataError, match="some rows have no patient"):
-            rows_of(people, nobody)
+        named = [f"p{row // 3}" for row in range(119)]
+        assert len(rows_of(people, frame().assign(**{PATIENT: [*named, ""]})).targets) == 119
+        assert len(rows_of(people, frame().assign(**{PATIENT: ""})).targets) == 0
 
 
 class TestSecret:

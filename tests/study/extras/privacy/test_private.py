@@ -11,25 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from predbayes.errors import TrainingError
 from predbayes.learning.guarantee import Guarantee
 from predbayes.seeding import generator
 from predbayes_study.extras.audit.membership import epsilon_bound, guesses, shadow_halves
 from predbayes_study.extras.privacy.accounting import composed, mu_of
 from predbayes_study.extras.privacy.private import (
-    GRID,
+    MECHANISM,
     Noise,
     People,
     PrivateLogistic,
     clipped_sum,
     logistic,
-    noisy,
+    scaled,
     sensitivity,
 )
 
 FOUR = Guarantee(4.0, 1e-5, "replace-one", "person")
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 ROW = st.tuples(st.lists(ANY, min_size=2, max_size=2), st.integers(0, 2))
-CLIP = 0.7
+CLIP, GRID = 0.7, 2.0**-22
 
 
 def apart(one, other):
@@ -48,9 +49,11 @@ class TestSensitivity:
     @given(others=vectors(), one=vectors(), another=vectors())
     def test_of_any_vectors(self, others, one, another):
         with_one, with_another = np.vstack([others, one[:1]]), np.vstack([others, another[:1]])
-        told = clipped_sum(with_one, CLIP)
-        assert apart(told, clipped_sum(with_another, CLIP)) <= sensitivity(CLIP, "replace-one")
-        assert apart(told, clipped_sum(others, CLIP)) <= sensitivity(CLIP, "add-or-remove")
+        told = clipped_sum(with_one, CLIP, GRID)
+        assert apart(told, clipped_sum(with_another, CLIP, GRID)) <= sensitivity(
+            CLIP, "replace-one"
+        )
+        assert apart(told, clipped_sum(others, CLIP, GRID)) <= sensitivity(CLIP, "add-or-remove")
 
     @settings(max_examples=150)
     @given(
@@ -65,7 +68,7 @@ class TestSensitivity:
             inputs = torch.tensor([x for x, _ in others + rows], dtype=torch.float64)
             targets = np.array([y for _, y in others + rows])
             groups = torch.tensor([0, 1, 1] + [2] * len(rows))
-            return People.of(inputs, targets, 3, groups).clipped_sum(weights, CLIP)
+            return People.of(inputs, targets, 3, groups).clipped_sum(weights, CLIP, GRID)
 
         most = "replace-one" if instead else "add-or-remove"
         assert apart(told(mine), told(instead)) <= sensitivity(CLIP, most)
@@ -73,17 +76,17 @@ class TestSensitivity:
     def test_the_bound_is_met(self):
         """So it is not stated too large, and a sum that is clipped at 2 C would be found."""
         there, back = np.array([[9.0, 0.0]]), np.array([[-9.0, 0.0]])
-        assert apart(clipped_sum(there, CLIP), clipped_sum(back, CLIP)) == pytest.approx(
-            2 * CLIP, rel=1e-6
-        )
+        assert apart(
+            clipped_sum(there, CLIP, GRID), clipped_sum(back, CLIP, GRID)
+        ) == pytest.approx(2 * CLIP, rel=1e-6)
 
     def test_blocks_change_nothing(self, monkeypatch):
         inputs = torch.randn(40, 3, generator=generator(0))
         targets = np.arange(40) % 2
         people = People.of(inputs, targets, 2, torch.arange(40) // 3)
-        whole = people.clipped_sum(np.ones(8), CLIP)
+        whole = people.clipped_sum(np.ones(8), CLIP, GRID)
         monkeypatch.setattr("predbayes_study.extras.privacy.private._BLOCK", 16)
-        again = people.clipped_sum(np.ones(8), CLIP)
+        again = people.clipped_sum(np.ones(8), CLIP, GRID)
         assert np.abs(again - whole).max() <= people.num
 
 
@@ -100,7 +103,7 @@ class TestGradients:
         monkeypatch.setattr("predbayes_study.extras.privacy.private._BLOCK", 2**14)
         people = People.of(torch.randn(20_000, 20), np.arange(20_000) % 10, 10, None)
         tracemalloc.start()
-        people.clipped_sum(np.zeros(210), CLIP)
+        people.clipped_sum(np.zeros(210), CLIP, GRID)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert most < 0.1 * 8 * 20_000 * 210  # of all gradients at once
@@ -108,24 +111,37 @@ class TestGradients:
 
 class TestNoise:
     def test_has_the_stated_variance(self):
-        normals = Noise(b"k" * 32).normals(400_000, "variance")
-        told = noisy(np.zeros(len(normals), dtype=np.int64), 6.5, normals)
-        assert told.var() == pytest.approx(6.5**2, rel=0.02)
-        assert abs(told.mean()) < 0.05
-        shares = [(np.abs(normals) > z).mean() for z in (1.0, 2.0, 3.0)]
-        assert shares == pytest.approx([0.3173, 0.0455, 0.0027], rel=0.1)
+        grid, spread = scaled(6.5)
+        nothing = np.zeros(100_000, dtype=np.int64)
+        told = Noise(b"k" * 32).noisy(nothing, spread, "variance") * grid
+        assert told.var() == pytest.approx(6.5**2, rel=0.03)
+        assert abs(told.mean()) < 0.1
+        shares = [(np.abs(told) > z * 6.5).mean() for z in (1.0, 2.0, 3.0)]
+        assert shares == pytest.approx([0.3173, 0.0455, 0.0027], rel=0.2)
 
-    def test_is_on_the_grid_so_low_bits_tell_nothing(self):
-        told = noisy(np.array([3]), 2.0, Noise(b"k" * 32).normals(1))
-        assert float(told[0] / GRID).is_integer()
+    def test_is_whole_so_low_bits_tell_nothing(self):
+        assert Noise(b"k" * 32).noisy(np.array([3]), 99).dtype == np.int64
 
-    def test_is_other_noise_by_path_and_by_key(self):
-        one = Noise(b"k" * 32)
-        found = [one.normals(50, "step", 0), one.normals(50, "step", 1)]
-        found.append(Noise(b"l" * 32).normals(50, "step", 0))
-        apart = np.corrcoef(found)[np.triu_indices(3, 1)]
+    def test_is_other_noise_by_path_key_and_sum(self):
+        one, nothing = Noise(b"k" * 32), np.zeros(50, dtype=np.int64)
+        found = [one.noisy(nothing, 99, "step", number) for number in (0, 1)]
+        found.append(Noise(b"l" * 32).noisy(nothing, 99, "step", 0))
+        found.append(one.noisy(nothing + 1, 99, "step", 0) - 1)
+        apart = np.corrcoef(found)[np.triu_indices(4, 1)]
         assert np.abs(apart).max() < 0.6
-        assert (one.normals(50, "step", 0) == found[0]).all()
+        assert (one.noisy(nothing, 99, "step", 0) == found[0]).all()
+
+    def test_what_is_summed_is_that_of_the_mechanisms_number(self):
+        """Other sums need another number, or two releases of one table would be taken for one."""
+        inputs = torch.arange(24, dtype=torch.float64).reshape(8, 3).cos() * 2
+        people = People.of(inputs, np.arange(8) % 2, 2, torch.arange(8) // 2)
+        total = people.clipped_sum(np.linspace(-1, 1, 8), CLIP, 2.0**-22) * 2.0**-22
+        known = {4: [-1.917346, -1.889398, -0.124346, -0.076447]}
+        assert total[::2] == pytest.approx(known[MECHANISM], abs=1e-5)
+
+    def test_of_half_a_million_people_is_refused(self):
+        with pytest.raises(TrainingError, match="only noise would be left"):
+            scaled(1e6)
 
     def test_is_as_large_as_the_promise_needs(self):
         learner = PrivateLogistic(3, FOUR)

@@ -1,7 +1,10 @@
 """Private predictions: those of a model that was learnt with noise, and a count with noise.
 
 Nothing else leaves: no gate, no counts of classes, and no reference row decides who is held out.
-The site's secret decides that, by a coin for each person. A refusal tells nothing of all rows.
+The site's secret decides that, by a coin for each person, tossed anew for each release. No row
+decides whether the site refuses: cells are clipped, or missing, one by one
+(`tables.column.Outside`), and neither few rows nor reference rows that are near to them are a
+reason to refuse.
 What the upload promises to each person is written into the site's book of budgets before anything
 is trained.
 """
@@ -9,6 +12,7 @@ is trained.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +23,8 @@ from predbayes.errors import DataError, TrainingError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import Predictor, kept_together
 from predbayes.seeding import generator
-from predbayes_study.extras.privacy.budget import Book, Spent
-from predbayes_study.extras.privacy.private import Noise, PrivateLogistic
+from predbayes_study.extras.privacy.budget import require_budget
+from predbayes_study.extras.privacy.private import MECHANISM, Noise, PrivateLogistic
 from predbayes_study.extras.privacy.secret import (
     NUM_BYTES,
     SUFFIX,
@@ -32,6 +36,7 @@ from predbayes_study.payloads.details import promising
 from predbayes_study.payloads.predictions import Predictions
 from predbayes_study.plan.models import upload_dtype
 from predbayes_study.plan.schema import Plan
+from predbayes_study.site.book import Book, Release
 from predbayes_study.tables.mapping import PATIENT
 
 if TYPE_CHECKING:
@@ -48,7 +53,7 @@ class PrivatePredictions(Predictions):
 
     words = "private.html.j2"
 
-    refusals_tell = False  # they would tell of all rows without noise
+    refusals_tell = False  # they would reveal rows without noise
 
     def in_words(self, plan: Plan) -> str:
         """Return what leaves, and that it has noise."""
@@ -60,29 +65,36 @@ class PrivatePredictions(Predictions):
         path = own.key_path.with_suffix(SUFFIX)
         return read_secret(path) if may_make or path.exists() else b"0" * NUM_BYTES
 
-    def require_table(self, plan: Plan, frame: pd.DataFrame) -> None:
-        """Refuse rows of unknown people if people are promised something."""
+    def usable(self, plan: Plan, frame: pd.DataFrame) -> Tensor | None:
+        """Leave out rows of unknown people if people are promised something.
+
+        A single row without a patient must not decide whether the site takes part.
+        """
         if plan.promise is None or plan.promise.unit != "person":
-            return
-        if PATIENT not in frame or bool((frame[PATIENT] == "").any()):
-            lacking = "some rows have no patient" if PATIENT in frame else "it names no such column"
+            return None
+        if PATIENT not in frame:
             raise DataError(
-                f"[privacy] of the plan is for each person, and site.toml has to say whose each "
-                f"row is (patient = COLUMN): {lacking}, and rows of one person must be clipped as "
-                "one"
+                "[privacy] of the plan is for each person, and site.toml has to say whose each row "
+                "is (patient = COLUMN), because rows of one person are clipped as one"
             )
+        return torch.tensor((frame[PATIENT] != "").to_numpy(bool))
 
     def hold_out(self, plan: Plan, site: str, rows: SiteRows) -> Tensor:
         """Toss a coin of the site's secret for each person.
 
         A share, or a blind spot, would hold somebody out because of somebody else's rows: two
-        people would differ between neighbouring tables.
+        people would differ between neighbouring tables. Coins are independent of all rows, so each
+        person can be compared under the same one.
+
+        Another release has coins of its own, as it has noise: they would go by place in the table
+        otherwise, and somebody new at the top would move everybody else's.
         """
         whose = torch.arange(len(rows.targets))
         if rows.patients is not None:
             whose = torch.unique(rows.patients, return_inverse=True)[1]
-        noise = Noise(derived(_secret_of(rows), "coins", plan.digest(), site))
-        coins = noise.uniforms(int(whose.max()) + 1, "held out") < plan.learner.holdout
+        path = ("coins", plan.digest(), site, rows.digest(), str(MECHANISM))
+        noise = Noise(derived(_secret_of(rows), *path))
+        coins = noise.uniforms(len(whose), "held out") < plan.learner.holdout
         return torch.from_numpy(coins)[whose]
 
     def holdout_rule(self, plan: Plan) -> str:
@@ -93,7 +105,7 @@ class PrivatePredictions(Predictions):
         """Write the promise into the book of budgets; a policy may refuse it."""
         plan, learner = job.kit.plan, private_learner(job)
         assert plan.promise is not None  # as this payload is of such plans
-        spent = Spent(
+        spent = Release(
             table=table,
             release=release_id(release_key(job, learner)),
             plan=job.kit.digest,
@@ -101,7 +113,7 @@ class PrivatePredictions(Predictions):
             site=job.site,
             guarantee=plan.promise,
         )
-        Book(folder).spend(spent, policy)
+        Book(folder).spend(spent, partial(require_budget, policy, spent))
 
     def make(self, job: Job) -> tuple[Upload, Predictor]:
         """Learn with noise, and predict by that one model."""

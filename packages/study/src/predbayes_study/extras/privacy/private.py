@@ -32,16 +32,31 @@ nothing.
 **Where noise comes from.** `Noise` expands a secret key by SHAKE-256, so whoever does not have the
 key cannot compute it, whatever else is public. A site derives the key from its secret, from the
 plan, the rows and these settings: the same release again is the same bits and costs nothing, and
-other rows or another plan have noise that is independent of it.
+other rows or another plan have noise that is independent of it. `MECHANISM` is among the settings:
+a version that computes another gradient raises it, and is another release. Each sum's noise also
+depends on the sum itself, so two different sums never have the same noise, whatever made them
+differ.
 
-**Floating point.** Each person's clipped gradient is cut, towards zero, to a whole number of
-`GRID`s, so the sum is of integers and exact in any order; noise is rounded to the same grid before
-it is added. The noisy sum is therefore the Gaussian mechanism followed by rounding, and no low bits
-tell which sum was beneath (Mironov, 2012). Uniform numbers have 52 bits, so a normal number is at
-most 8.2 deviations from 0; the mass beyond, 2e-16, is far below any delta. Not defended: the
-inverse normal distribution function is computed in doubles, not exactly; the last bits of a
-gradient may depend on which others are computed beside it; and time and memory that training takes
-are not made equal. Predictions leave in the plan's precision, float32 at the most.
+**Whole numbers.** What is summed and told is whole numbers in units of a grid g, a power of two by
+which the noise has a deviation of 2^22 to 2^23. Each number of a person's clipped gradient is cut
+towards zero to whole grids, which makes none longer, and clipping leaves room of 1e-12 for
+rounding in doubles, which adds less than 1e-13. So her vector in whole numbers has a norm of at
+most C / g, sums of whole numbers are exact in any order, and the sum moves by Delta / g at the
+most. n moves by 1 / g, which is whole. Noise is discrete Gaussian of whole scale s, drawn exactly
+(`extras.privacy.discrete`).
+
+**Why that is as private as normal noise.** Let x be N(k, s^2 - 100) and m, given x, be whole with
+probabilities as exp(-(m - x)^2 / 200). Completing the square, the probability of m is exp(-(m -
+k)^2 / (2 s^2)) times the mean, over a normal x', of 1 / sum_j exp(-(j - x')^2 / 200). By Poisson's
+formula such a sum is the same for all x' but for a factor within 1 +- 2.1 exp(-200 pi^2). So
+discrete Gaussian noise is normal noise of variance s^2 - 100, rounded at random, but for a factor
+within 1 +- e^-1970 for each m, and rounding costs nothing. `scaled` chooses s with s^2 - 100 above
+the variance that the equations ask for: mu is smaller by 1e-7 of itself, which is far more than all
+these factors together are worth.
+
+Not defended: the last bits of a gradient may depend on which others are computed beside it; and
+time and memory that training takes are not made equal. Predictions leave in the plan's precision,
+float32 at the most.
 """
 
 from __future__ import annotations
@@ -50,6 +65,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -58,6 +74,7 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
+from predbayes.errors import TrainingError
 from predbayes.learning.guarantee import Adjacency, Guarantee
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Learner
@@ -65,9 +82,9 @@ from predbayes.learning.named import PRIVATE
 from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Categorical
 from predbayes_study.extras.privacy.accounting import mu_of
+from predbayes_study.extras.privacy.discrete import Integers, discrete_gaussian
 
 Array = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 INPUT_BOUND = 3.0
 """Inputs beyond it, in the plan's scales, count as this."""
@@ -75,41 +92,52 @@ INPUT_BOUND = 3.0
 COUNT_SHARE = 0.05
 """Of mu^2 that the noisy number of people has."""
 
-GRID = 2.0**-30
-"""Of which sums are whole multiples, in clipping norms; and the number of people, in people."""
+MECHANISM = 4
+"""Raise it with any change of what is computed before noise is added, or of who is held out."""
 
 _BITS = 52  # of a uniform number: with a half added it is exact in doubles
 _BLOCK = 2**22  # numbers of gradients at a time
 _STEPS_OF_TWO = 20  # classes
 _LEAST_PEOPLE = 2.0  # that a noisy count is taken for
+_EXACT = 2.0**-30  # grid of sums without noise
+_SCALE_BITS = 23  # of the deviation of noise, in grids
+_COARSEST = 2.0**-4  # grid: noise is less than half a million people
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Normal numbers of a secret key; each path has its own, the same whenever it is asked."""
+    """Random numbers of a secret key; each path has its own, the same whenever it is asked."""
 
     key: bytes
 
-    def normals(self, num: int, *path: str | int) -> Array:
-        """Return independent standard normal numbers.
+    def noisy(self, total: Integers, scale: int, *path: str | int) -> Integers:
+        """Add discrete Gaussian noise of this scale to a sum; 0: none.
 
         Examples:
-            >>> one, other = Noise(b"a" * 32), Noise(b"b" * 32)
-            >>> bool((one.normals(3, "step", 0) == one.normals(3, "step", 0)).all())
+            >>> one, other, total = Noise(b"a" * 32), Noise(b"b" * 32), np.arange(3)
+            >>> bool((one.noisy(total, 99, "step", 0) == one.noisy(total, 99, "step", 0)).all())
             True
-            >>> bool((one.normals(3, "step", 0) == other.normals(3, "step", 0)).any())
+            >>> bool((one.noisy(total, 99, "step", 0) == other.noisy(total, 99, "step", 0)).all())
             False
         """
-        normals: Array = scipy.special.ndtri(self.uniforms(num, *path))
-        return normals
+        if not scale:
+            return total
+        whose = hashlib.sha256(total.astype("<i8").tobytes()).hexdigest()
+        tries = count()
+        return total + discrete_gaussian(
+            total.size, scale, lambda num: self._words(num, *path, whose, next(tries))
+        )
 
     def uniforms(self, num: int, *path: str | int) -> Array:
         """Return independent numbers between 0 and 1, neither of which is among them."""
+        whole = self._words(num, *path) >> np.uint64(64 - _BITS)
+        return (whole.astype(np.float64) + 0.5) * 2.0**-_BITS
+
+    def _words(self, num: int, *path: str | int) -> npt.NDArray[np.uint64]:
         where = "/".join(repr(part) for part in path).encode()
         # The key has a fixed length, so key and path cannot run into each other.
         content = hashlib.shake_256(hashlib.sha256(self.key).digest() + where).digest(8 * num)
-        whole = np.frombuffer(content, dtype="<u8") >> np.uint64(64 - _BITS)
-        return (whole.astype(np.float64) + 0.5) * 2.0**-_BITS
+        return np.frombuffer(content, dtype="<u8").astype(np.uint64)
 
 
 def sensitivity(clip: float, adjacency: Adjacency) -> float:
@@ -117,7 +145,18 @@ def sensitivity(clip: float, adjacency: Adjacency) -> float:
     return clip * (2 if adjacency == "replace-one" else 1)
 
 
-def clipped_sum(vectors: Array, clip: float) -> Integers:
+def scaled(deviation: float) -> tuple[float, int]:
+    """Return the grid for noise of this deviation, and the noise's scale in grids."""
+    if deviation == 0:
+        return _EXACT, 0
+    grid = math.ldexp(1.0, math.frexp(deviation)[1] - _SCALE_BITS)
+    if grid > _COARSEST:
+        raise TrainingError("the plan promises so much privacy that only noise would be left")
+    # Above sqrt(deviation^2 + 100) in grids, by 1 at the least.
+    return grid, math.ceil(math.hypot(deviation / grid, 10)) + 1
+
+
+def clipped_sum(vectors: Array, clip: float, grid: float) -> Integers:
     """Return the sum of people's vectors (P, D), each of norm at most `clip`, in grids of `clip`.
 
     What is no number counts as 0, so that no row can undo the bound.
@@ -131,14 +170,8 @@ def clipped_sum(vectors: Array, clip: float) -> Integers:
         lengths = np.minimum(norms * largest / clip, 1.0)
     bounded = units * (lengths / np.where(norms > 0, norms, 1.0))
     # Towards zero, and first by more than rounding adds: the norm stays within the bound.
-    total: Integers = np.trunc(bounded * ((1 - 1e-12) / GRID)).astype(np.int64).sum(axis=0)
+    total: Integers = np.trunc(bounded * ((1 - 1e-12) / grid)).astype(np.int64).sum(axis=0)
     return total
-
-
-def noisy(total: Integers, deviation: float, normals: Array) -> Array:
-    """Add normal noise to a sum in grids, in whole grids; deviation and result are in its unit."""
-    told: Array = np.multiply(total + np.rint(normals * (deviation / GRID)), GRID, dtype=np.float64)
-    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +218,7 @@ class PrivateLogistic(Learner):
     def settings(self) -> str:
         """All that the noise is for: other settings have noise of their own."""
         parts = (self.num_classes, self.guarantee, self.steps, self.clip, self.most_noise)
-        return repr(("dp-logistic 2", *parts, INPUT_BOUND, COUNT_SHARE, GRID))
+        return repr(("dp-logistic", MECHANISM, *parts, INPUT_BOUND, COUNT_SHARE))
 
     @property
     def step_deviation(self) -> float:
@@ -216,22 +249,26 @@ class PrivateLogistic(Learner):
         self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
     ) -> PrivateModel:
         """Descend; rows of a group are one person's, if the promise is of people."""
-        inputs, targets = gather(rows, rng=rng)
-        Softmax(self.num_classes).check(targets)
+        if isinstance(rows, tuple) and not len(rows[0]):
+            inputs, targets = rows  # nobody is there, which must not be a reason to refuse either
+        else:
+            inputs, targets = gather(rows, rng=rng)
+            Softmax(self.num_classes).check(targets)
         if self.guarantee is not None and self.guarantee.unit == "row":
             groups = None
         drawn = torch.randint(256, (32,), generator=rng, dtype=torch.uint8).numpy().tobytes()
         people = People.of(inputs, targets.numpy(), self.num_classes, groups)
         noise = Noise(self.secret or drawn)
-        number = np.array([people.num * round(1 / GRID)])
-        counted = float(noisy(number, self.count_deviation, noise.normals(1, "people"))[0])
-        scale, deviation = self.scale(max(counted, _LEAST_PEOPLE)), self.step_deviation
+        grid, spread = scaled(self.count_deviation)
+        number = np.array([people.num * round(1 / grid)])
+        counted = float(noise.noisy(number, spread, "people")[0] * grid)
+        scale = self.scale(max(counted, _LEAST_PEOPLE))
+        grid, spread = scaled(self.step_deviation / self.clip)
         shape = (people.width, self.num_classes)
         weights, later = np.zeros(math.prod(shape)), np.zeros(math.prod(shape))
         for step in range(self.steps):
-            total = people.clipped_sum(weights, self.clip)
-            normals = noise.normals(weights.size, "step", step)
-            told = noisy(total, deviation / self.clip, normals)
+            total = people.clipped_sum(weights, self.clip, grid)
+            told = noise.noisy(total, spread, "step", step) * grid
             weights = (1 - self.shrinkage) * weights - scale * told
             if step >= self.steps // 2:
                 later += weights / (self.steps - self.steps // 2)
@@ -286,11 +323,11 @@ class People:
         """Numbers of a row, the constant among them."""
         return int(self.features.shape[1])
 
-    def clipped_sum(self, weights: Array, clip: float) -> Integers:
+    def clipped_sum(self, weights: Array, clip: float, grid: float) -> Integers:
         """Return the sum of all people's clipped gradients: what noise is added to."""
         total = np.zeros(weights.size, dtype=np.int64)
         for some in self.means(weights):
-            total += clipped_sum(some, clip)
+            total += clipped_sum(some, clip, grid)
         return total
 
     def means(self, weights: Array) -> Iterator[Array]:

@@ -5,16 +5,19 @@ plan that promises differential privacy (`[privacy]`) nothing at a site is drawn
 
     NAME.secret    32 random bytes beside the site's key, made when first needed, readable by its
                    owner alone. It is in no kit, no upload and no log
-    coins          who is held out: a coin for each person, by the secret and the plan. Nobody's
-                   coin depends on anybody else's rows
-    release        the key of the noise: by the secret, plan, site, rows and the learner's settings
+    coins          who is held out: a coin for each person, by the secret, plan, site, rows and the
+                   number of the mechanism. So each release has coins that are independent of its
+                   rows and of every other release
+    release        the key of the noise: by the secret, plan, site, rows and the learner's settings,
+                   among them the number of the mechanism
 
-The same release again has the same noise, bit by bit, and so tells nothing more. Any change, of one
-row, of the plan or of a setting, has noise that is independent of it: the difference of two uploads
-is never without noise, and the second one is a further release, which the book of budgets counts
-(`extras.privacy.budget`). Whoever loses the secret gets another one, and the same plan and rows are
-then a further release, too. Whoever has the secret and the rows can tell what noise was added: keep
-it as the key is kept.
+The same release again is the same file, bit by bit. Any change, of one row, of the order of rows,
+of the plan or of a setting, has coins and noise that are independent of it: the difference of two
+uploads is never without noise, and the second one is a further release, which the book of budgets
+counts (`extras.privacy.budget`). So two files of one plan tell whether their rows are the same, and
+no promise covers that: equal files say that nothing changed, others that something did. Whoever
+loses the secret gets another one, and the same plan and rows are then a further release, too.
+Whoever has the secret and the rows can tell what noise was added: keep it as the key is kept.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import secrets
 from pathlib import Path
 
 from predbayes.errors import KeyFileError
+from predbayes.files import PRIVATE, open_new
 
 SUFFIX = ".secret"
 NUM_BYTES = 32
@@ -51,11 +55,11 @@ def read_secret(path: Path) -> bytes:
 
 def _make(path: Path) -> None:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        new = open_new(path, PRIVATE)
     except FileExistsError:
         return
-    with open(handle, "w", encoding="ascii", newline="\n") as file:
-        file.write(secrets.token_hex(NUM_BYTES) + "\n")
+    with new as file:
+        file.write(secrets.token_hex(NUM_BYTES).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

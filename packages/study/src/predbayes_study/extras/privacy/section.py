@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
+from predbayes.exchange.strict import Finite
 from predbayes.learning.guarantee import Adjacency, Guarantee, Unit
 from predbayes.learning.named import PRIVATE
-from predbayes_study.plan.schema import Added, Finite, Plan, Positive
+from predbayes_study.plan.schema import Added, Plan, Positive
 
 if TYPE_CHECKING:
     from predbayes.learning.local import Learner
