@@ -54,6 +54,9 @@ def keys(
 def admit(
     name: Annotated[str, typer.Argument(help="The site's name in the study.")],
     key: Annotated[Path, typer.Argument(help="Its public key NAME.pub, from the site itself.")],
+    same_site: Annotated[
+        bool, typer.Option("--same-site", help="It has a new key, and is the same site.")
+    ] = False,
     holder: Folder = _DEFAULT,
 ) -> None:
     """Record a site's key; no sum of another is opened."""
@@ -61,15 +64,41 @@ def admit(
     from predbayes_study.trust.signing import PublicKey
 
     public = PublicKey.load(key)
-    new = Holder(holder).admit(name, public)
+    known = Holder(holder)
+    others = sorted(known.keys().keys() - {name})
+    new = known.admit(name, public, same_site=same_site)
     say(f"{name} {'is admitted' if new else 'was admitted with this key before'}")
+    if new and others:
+        say(f"make sure that it is none of those admitted before: {', '.join(others)}")
     say(f"compare by telephone, with the site: {public.fingerprint}")
+
+
+RequestArgument = Annotated[Path, typer.Argument(help="What `study request` wrote for you.")]
+
+
+@app.command("check")
+def check_sum(
+    kit: KitArgument,
+    request: RequestArgument,
+    key: KeyOption = Path("holder.key"),
+    holder: Folder = _DEFAULT,
+) -> None:
+    """Check that you can open a sum, before any holder does."""
+    from predbayes_study.extras.sealed.holder import Holder
+    from predbayes_study.extras.sealed.masking import read_request
+    from predbayes_study.trust.coordinator import CoordinatorKey
+
+    loaded, asked = predbayes_study.Kit.load(kit), read_request(request)
+    _ = loaded.signed  # or it is refused
+    Holder(holder).check(loaded.plan, asked, CoordinatorKey.load(key))
+    say(f"all seals can be opened: {', '.join(sorted(asked.sites))}")
+    say("nothing was opened or noted; open it once every key holder of the plan has checked")
 
 
 @app.command("open")
 def open_sum(
     kit: KitArgument,
-    request: Annotated[Path, typer.Argument(help="What `study request` wrote for you.")],
+    request: RequestArgument,
     key: KeyOption = Path("holder.key"),
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Default: REQUEST with .opening.")
@@ -83,12 +112,19 @@ def open_sum(
     from predbayes_study.extras.sealed.section import Sealed
     from predbayes_study.trust.coordinator import CoordinatorKey
 
-    plan, asked = predbayes_study.Kit.load(kit).plan, read_request(request)
-    content = Holder(holder).open(plan, asked, CoordinatorKey.load(key))
+    loaded, asked = predbayes_study.Kit.load(kit), read_request(request)
+    _ = loaded.signed  # or it is refused
+    before = Holder(holder).opened(asked.sites)
+    content = Holder(holder).open(loaded.plan, asked, CoordinatorKey.load(key))
     path = request.with_suffix(Sealed.opening) if out is None else out
     write_bytes(path, content)
     say(f"{path}: the summed masks of {counted(len(asked.sites), 'site')}, for the coordinator")
     say(f"opened: {', '.join(sorted(asked.sites))}")
+    plans = list(dict.fromkeys((*(told.plan for told in before), asked.plan)))
+    say(
+        f"this is plan number {plans.index(asked.plan) + 1} of these sites; opened of them before: "
+        f"{counted(len(before), 'sum')}, under {counted(len({b.plan for b in before}), 'plan')}"
+    )
 
 
 def request_command(
@@ -110,4 +146,6 @@ def request_command(
         write_bytes(path, one.model_dump_json().encode())
         say(f"{path}: {counted(len(one.sites), 'site')}, for the key holder {key.fingerprint}")
     say("once it is opened, sites that come or go later must be at least the plan's minimum")
+    if len(asked) > 1:
+        say("first: each holder runs predbayes holder check; let none open before all have checked")
     say("next: each holder runs predbayes holder open; then study finish --opening FILE")

@@ -4,9 +4,9 @@ A site adds to its words x (`secure_sum`) one mask for each key holder h,
 
     y = x + sum_h AES-256-CTR(s_h)   mod 2^64,      s_h 32 bytes of the system's randomness
 
-and sends y to the coordinator together with each seed s_h, sealed to its holder (HPKE, RFC 9180:
-X25519, HKDF-SHA256, ChaCha20-Poly1305). The coordinator adds up y over sites. A holder, who never
-sees any y, adds up the masks of the same sites and returns that sum alone:
+and sends y to the coordinator together with each seed s_h, encrypted to its holder
+(`predbayes_study.trust.encryption`). The coordinator adds up y over sites. A holder, who never sees
+any y, adds up the masks of the same sites and returns that sum alone:
 
     sum_k x_k = sum_k y_k - sum_h sum_k AES-256-CTR(s_hk)   mod 2^64
 
@@ -34,7 +34,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, ValidationError
@@ -48,6 +48,7 @@ from predbayes.files import open_regular
 from predbayes.optional import require
 from predbayes_study.payloads.details import Details, Seal
 from predbayes_study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
+from predbayes_study.trust.encryption import encrypt, key_id
 from predbayes_study.trust.signing import PublicKey, SigningKey
 from predbayes_study.trust.statement import Digest, Signed, Statement
 
@@ -58,6 +59,10 @@ REQUEST = ".request"
 _SEED_BYTES, _WORD_BYTES = 32, 8
 _MAX_REQUEST = 100_000_000  # bytes: a hundred thousand sites
 _MAX_STATEMENT = 50_000_000
+_WITHDRAW = (
+    "If no key holder has opened this sum yet, the coordinator can take the site out with "
+    "`predbayes study withdraw` and ask again"
+)
 
 
 class SealedSite(Strict):
@@ -98,7 +103,7 @@ def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKe
     Args:
         upload: Names site and plan; of its counts the rows alone are told.
         words: (W,) int64.
-        holders: X25519 keys.
+        holders: Their encryption keys.
         key: The site's own, which signs the seals.
     """
     seeds = [os.urandom(_SEED_BYTES) for _ in holders]
@@ -106,10 +111,10 @@ def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKe
     info, digest = upload.info, words_digest(hidden)
     seals = []
     for holder, seed in zip(holders, seeds, strict=True):
-        about = _about(info.plan, info.site, holder, digest)
-        sealed = _hpke().encrypt(seed, _public(holder), info=about).hex()
+        about = _about(info.plan, info.site, key_id(holder), digest)
+        sealed = encrypt(holder, seed, about).hex()
         signature = key.sign("seal", about + sealed.encode())
-        seals.append(Seal(holder=holder, sealed=sealed, signature=signature))
+        seals.append(Seal(holder=key_id(holder), sealed=sealed, signature=signature))
     told = info.model_dump() | {"kind": "masked", "class_rows": None}
     upload = Upload(UploadInfo.model_validate(told), {WORDS: hidden})
     return upload.with_details(seals=[seal.model_dump() for seal in seals])
@@ -119,7 +124,7 @@ def check_seals(upload: Upload, holders: Sequence[str], key: str) -> None:
     """Refuse an upload without one seal of its site for each holder of the plan."""
     info = upload.info
     seals = Details.of(info).seals
-    if tuple(seal.holder for seal in seals) != tuple(holders):
+    if [seal.holder for seal in seals] != [key_id(holder) for holder in holders]:
         raise UploadError("it does not have one seal for each key holder of the plan")
     digest = words_digest(upload.arrays[WORDS])
     for seal in seals:
@@ -151,26 +156,39 @@ def read_request(path: Path) -> Request:
 
 def summed_masks(request: Request, key: CoordinatorKey, size: int) -> Tensor:
     """Open the seals of a request, and return the sum of the masks, (W,)."""
-    return sum_of_masks((_seed(request, site, key) for site in request.sites), size)
+    return sum_of_masks(seeds_of(request, key), size)
+
+
+def seeds_of(request: Request, key: CoordinatorKey) -> list[bytes]:
+    """Open the seals of a request; the refusal names every site whose seal cannot be opened."""
+    seeds: list[bytes] = []
+    refused: dict[str, list[str]] = {}
+    for site in request.sites:
+        try:
+            seeds.append(_seed(request, site, key))
+        except StudyError as error:
+            refused.setdefault(str(error), []).append(site)
+    if refused:
+        raise StudyError("; ".join(f"{', '.join(s)}: {why}" for why, s in refused.items()))
+    return seeds
 
 
 def _seed(request: Request, site: str, key: CoordinatorKey) -> bytes:
-    told, holder = request.sites[site], key.public.encryption
+    told, holder = request.sites[site], key_id(key.public.encryption)
     if told.seal.holder != holder:
-        raise StudyError(f"the seal of {site} is for another key holder")
+        raise StudyError("the seal is for another key holder")
     if not _is_signed(told.seal, request.plan, site, told.key, told.words):
         raise StudyError(
-            f"{site} did not sign this seal for this plan: it was altered, or is of another site "
+            "the site did not sign this seal for this plan: it was altered, or is of another site "
             "or study"
         )
-    invalid = require("cryptography.exceptions", "study").InvalidTag
     about = _about(request.plan, site, holder, told.words)
     try:
-        seed: bytes = _hpke().decrypt(bytes.fromhex(told.seal.sealed), key.encryption, info=about)
-    except (invalid, ValueError) as error:
-        raise StudyError(f"the seal of {site} cannot be opened with this key") from error
+        seed = key.encryption.decrypt(bytes.fromhex(told.seal.sealed), about)
+    except ValueError as error:
+        raise StudyError(f"the seal cannot be opened with this key. {_WITHDRAW}") from error
     if len(seed) != _SEED_BYTES:
-        raise StudyError(f"the seal of {site} does not hold a seed")
+        raise StudyError(f"the seal does not hold a seed. {_WITHDRAW}")
     return seed
 
 
@@ -278,13 +296,3 @@ def _read(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise StudyError(f"{path.name} is larger than any such file")
     return content
-
-
-def _hpke() -> Any:
-    hpke = require("cryptography.hazmat.primitives.hpke", "study")
-    return hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
-
-
-def _public(key: str) -> Any:
-    x25519 = require("cryptography.hazmat.primitives.asymmetric.x25519", "study")
-    return x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(key))

@@ -13,7 +13,7 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,6 +50,12 @@ ABSENT = (
     "screened or compared, and no site has a score, an influence or a weight of its own."
 )
 
+ENDED = (
+    "This plan ends without a result: its key holders never open the sum of all of these sites but "
+    "one, under any plan. The same sites can begin anew under a new plan that they approve; to "
+    "leave a site out, that plan needs other key holders"
+)
+
 
 class MaskedTerms(ModelPayload):
     """A site's terms of the pool under masks."""
@@ -57,6 +63,11 @@ class MaskedTerms(ModelPayload):
     kind = "masked"
     permission = "predictions"  # of which it tells less
     words = "sealed.html.j2"
+    masks = True
+    again = (
+        "Two sums of the same sites reveal what changed between them, and this site alone where "
+        "the other sites did not change, or one of the sums lacks it."
+    )
 
     def arrays(self, plan: Plan) -> Mapping[str, Spec]:
         """Return one array of words."""
@@ -137,9 +148,11 @@ class MaskedTerms(ModelPayload):
             words, sites, evidence.openings, evidence.kit.digest, _terms(plan).public_keys
         )
         try:
-            return from_words(form, words, len(uploads))
+            total = from_words(form, words, len(uploads))
         except PoolError as error:
-            raise StudyError(str(error)) from error
+            raise StudyError(f"{error}. {ENDED}") from error
+        _require_stated(uploads, float(total.weight("moments")), form.max_rows)
+        return total
 
 
 def _terms(plan: Plan) -> Sealed:
@@ -147,6 +160,16 @@ def _terms(plan: Plan) -> Sealed:
     section = plan.section(Sealed)
     assert section is not None  # as the kind of what is sent says
     return section
+
+
+def _require_stated(uploads: Sequence[AcceptedUpload], rows: float, most: int) -> None:
+    """Refuse a sum of other rows than its sites state: some site sealed another number."""
+    stated = sum(min(accepted.num_rows, most) for accepted in uploads)
+    if rows != stated:  # exactly: whole rows are whole units of a word
+        raise StudyError(
+            f"the opened sum is of {rows:,.10g} rows, but its sites state {stated:,}: some site "
+            f"sealed another number than it states, and no one can see which. {ENDED}"
+        )
 
 
 def _site(accepted: AcceptedUpload, most: int) -> SiteResult:

@@ -17,12 +17,10 @@ from predbayes_study.trust.signing import PublicKey
 
 def _holders(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
-        if len(value) != 128:
-            raise ValueError("must be as `predbayes holder keys` prints them: 128 digits each")
         try:
             CoordinatorPublicKey(PublicKey(value[:64]), value[64:])
         except KeyFileError as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(f"must be as `predbayes holder keys` prints them: {error}") from error
     return values
 
 
@@ -55,7 +53,7 @@ class Sealed(Added):
 
     @property
     def recipients(self) -> tuple[str, ...]:
-        """The X25519 keys that seeds of masks are sealed to."""
+        """The encryption keys that seeds of masks are sealed to."""
         return tuple(key.encryption for key in self.public_keys)
 
     def form(self, plan: Plan) -> FixedPoint:
