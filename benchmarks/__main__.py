@@ -22,6 +22,7 @@ NAMES = (
     "gate",
     "hospitals",
     "largetable",
+    "malicious",
     "manysites",
     "membership",
     "mixed",

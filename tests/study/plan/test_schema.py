@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import PlanError, TextError
+from predbayes.exchange.strict import LARGEST, MAX_COUNT
 from predbayes.text import require_printable
 from predbayes_study.plan.schema import (
     Frozen,
@@ -35,11 +36,11 @@ labelled = 30
 """
 
 finite = st.one_of(
-    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(-LARGEST, LARGEST),
     st.sampled_from([1e-300, -0.0, 5e-324, 1e16, 1e22, 120.0]),
 )
-positive = st.floats(min_value=5e-324, allow_infinity=False)
-counts = st.integers(0, 10**20)
+positive = st.floats(5e-324, LARGEST)
+counts = st.integers(0, MAX_COUNT)
 some = st.integers(1, 10**9)
 awkward = st.sampled_from(['"', "'", "\\", "a.b", "#", "=", '"""', "\u00a0", "é"])
 
@@ -75,7 +76,7 @@ number = {"name": texts, "task": st.just("regression"), "unit": texts, **transfo
 digests = {"inputs_digest": texts, "labels_digest": texts, "version": texts}
 of_reference = dict.fromkeys(("file", "source", "licence", "legal_basis"), texts)
 of_reference |= dict.fromkeys(("labelled", "evaluate", "unlabelled"), counts)
-floors = st.floats(max_value=-5e-324, min_value=-1e308)
+floors = st.floats(-LARGEST, -5e-324)
 rules = {"quorum": some, "deadline": st.none() | st.dates(), "min_cell": some}
 
 
@@ -172,7 +173,7 @@ class TestErrors:
             ('["f", "m"]', '["f", "f"]', "columns.sex.categories: must be distinct"),
             ("age = {", "disease = {", "the target 'disease' is also one of the columns"),
             ("age = {", '"a\\nb" = { x = 1,', "columns.a b: no key 'x'"),
-            ("[18, 100]", "[18, nan]", "columns.age.range.1: must be a finite number"),
+            ("[18, 100]", "[18, nan]", "columns.age.range.1: input should be a finite number"),
             ('classes = ["no", "yes"]', "", "a classification needs classes"),
             ("[reference]", "[reference", "is not TOML"),
             ("labelled = 30", f"labelled = {'9' * 5000}", "is not TOML"),

@@ -15,7 +15,7 @@ from predbayes_study.kit import kit as kit_module
 from predbayes_study.result import conclude as module
 from predbayes_study.result.analysis import Analysis, Evidence, ResultMeta
 from predbayes_study.result.conclude import contributed, gather, lifting
-from predbayes_study.result.weighing import RowCaps, Screened
+from predbayes_study.result.weighing import Screened
 from tests.study import world as of_world
 from tests.study.world import SITES, make_world
 
@@ -118,13 +118,20 @@ def test_the_coordinators_model_may_be_chosen_by_the_labelled_rows(tmp_path):
 
 
 def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_again(tmp_path):
-    world = make_world(tmp_path)
+    world = make_world(tmp_path, gate="[gate]\n")
     study = world.begin(added=SITES)
     labels, uploads = study.labels, list(study.state().uploads.values())
     evidence = Evidence(study.kit, labels, uploads, study.read, ResultMeta(1, "", ""))
     gathered = gather(evidence, Analysis.of(evidence), torch.arange(3))
     total = gathered.total
-    found = Screened({}, frozenset({"Alpha"}), frozenset({"Beta"}), RowCaps(median=50.0), ())
+    found = Screened(
+        {},
+        frozenset({"Alpha"}),
+        frozenset({"Beta"}),
+        frozenset({"Gamma"}),
+        replace(gathered.limits, rows=replace(gathered.limits.rows, median=50.0)),
+        (),
+    )
     again = []
 
     def read(accepted):
@@ -132,13 +139,11 @@ def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_aga
         return study.read(accepted)
 
     left = replace(gathered, evidence=replace(evidence, read=read)).without(found)
-    assert set(again) == {"Alpha", "Beta"}
+    assert set(again) == {"Alpha", "Beta", "Gamma"}
     assert left.num_clients == 4
     lifted = lifting(study.plan)
     sent = (study.read(accepted) for accepted in uploads if accepted.site != "Alpha")
-    whole = fold(
-        lifted(contributed(one, one.predictive(), found.most(one.info.site))) for one in sent
-    )[labels.order]
+    whole = fold(lifted(found.applied(contributed(one))) for one in sent)[labels.order]
     found, expected = left.floats(), whole.floats()
     assert found.keys() == expected.keys()
     for name, parts in expected.items():

@@ -19,7 +19,7 @@ from predbayes_study.result.evaluation import (
     evaluation_upload,
 )
 from predbayes_study.result.groups import Look, group_scores, membership, words_of
-from predbayes_study.result.statistics.disclosure import alike
+from predbayes_study.result.statistics.statistic import HeldOutRows
 from tests.study.report.test_report import Page
 from tests.study.samples import event_plan, event_result
 
@@ -157,7 +157,7 @@ class TestSites:
         found = at_sites(PLAN, infos)
         parts = [draw(500, k) for k in range(3)]
         women = [membership(PLAN, PLAN.groupings[0], x) == 0 for x, _, _ in parts]
-        clipped = [alike(PLAN, p, y) for _, p, y in parts]
+        clipped = [HeldOutRows(PLAN, p, y, x).said.predictive for x, p, y in parts]
         risks = Risks.of(
             Categorical(torch.cat([p.log_probs[w] for p, w in zip(clipped, women, strict=True)])),
             torch.cat([y[w] for (_, _, y), w in zip(parts, women, strict=True)]),

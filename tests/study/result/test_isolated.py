@@ -131,14 +131,21 @@ class TestWhoWasCompared:
         assert "Nor could sites be compared with each other: that takes three" in said
 
     def test_a_site_that_claims_a_few_rows_alone_is_not_and_this_is_told(self):
-        """All its share lies at seven rows: nobody else can say whether it is right there."""
+        """All its share is at seven rows: no other site can say whether it is right there."""
         sites, gates = study(1, 3, "mild", "labels")
         narrow = torch.full((NUM_REFERENCE,), -6.0, dtype=torch.float64)
         narrow[:7] = 3.0
         said, named = self.caution(sites, gates | {"s0": narrow})
         assert f"{NUM_SITES - 1} of {NUM_SITES} sites were compared with each other" in said
         assert "nobody checks that" in said
-        assert not named
+        assert named == {"s0"}
+
+    def test_a_site_that_says_the_same_everywhere_is_not_and_is_named(self):
+        sites, gates = study(1, 3, "mild")
+        constant = Categorical(torch.tensor([0.998, 0.001, 0.001]).log().expand(NUM_REFERENCE, 3))
+        said, named = self.caution(sites | {"s0": constant}, gates)
+        assert f"{NUM_SITES - 1} of {NUM_SITES} sites were compared with each other" in said
+        assert named == {"s0"}
 
     def test_where_the_pool_does_without_gates_sites_are_compared_without(self):
         """Who says that it has no rows here makes the pool the mixture, in which it counts."""

@@ -20,10 +20,10 @@ from predbayes_study.result.evaluation import (
     evaluate,
     evaluation_upload,
 )
-from predbayes_study.result.statistics.disclosure import alike
 from predbayes_study.result.statistics.risks import RiskBins, RiskCounts
 from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks import task_of
+from predbayes_study.tasks.blocks import Alike
 from predbayes_study.tasks.classes import OF_RISK
 from tests.core.predictive.test_risk import THRESHOLDS
 from tests.core.predictive.test_risk import draw as draw_risks
@@ -63,7 +63,8 @@ class TestSums:
     def test_what_they_tell_is_within_its_error_of_what_rows_tell(self, plan):
         predictive, targets = draw(plan, 600)
         rows, risks_of = HeldOutRows(plan, predictive, targets), RiskCounts()
-        rows.__dict__["predictive"] = predictive  # not clipped, to be compared with the rows
+        # Not of blocks, to be compared with the rows.
+        rows.__dict__["said"] = Alike(predictive, torch.arange(600)[:, None])
         told = risks_of.pool(
             plan, [risks_of.make(rows, Evaluation(model=MODEL, metrics={}), [])], 600
         )
@@ -89,7 +90,7 @@ class TestSums:
             check_evaluation(plan, info)
         pooled = at_sites(plan, infos).pooled.risks
         targets = torch.cat([y for _, y in parts])
-        log_probs = torch.cat([alike(plan, p, y).log_probs for p, y in parts])
+        log_probs = torch.cat([HeldOutRows(plan, p, y).said.predictive.log_probs for p, y in parts])
         for index, one in zip(plan.event_indices, pooled, strict=True):
             rows = Risks.of(Categorical(log_probs), targets, index)
             assert one.num_rows == 900

@@ -6,7 +6,7 @@ import pytest
 from predbayes_study.extras.survey.merge import merge
 from predbayes_study.extras.survey.synthetic import draw_rows
 from predbayes_study.plan.schema import Number
-from tests.study.invented import plan, survey_of, table, tables
+from tests.study.invented import DRAFT, plan, survey_of, table, tables
 
 NUM = 4000
 
@@ -20,8 +20,9 @@ def told(tmp_path_factory):
     """Tables of four hospitals, one of which lacks a column, their surveys, and the plan."""
     folder, frames = tmp_path_factory.mktemp("told"), tables(0)
     frames["Split"] = frames["Split"].drop(columns="pulse")
-    surveys = [survey_of(frame, folder, name) for name, frame in frames.items()]
-    return pd.concat(frames.values()), surveys, merge(plan(), surveys).plan
+    draft = plan(DRAFT + "[rules]\nmax_weight = 4.0\n")  # so that no hospital is limited
+    surveys = [survey_of(frame, folder, name, of=draft) for name, frame in frames.items()]
+    return pd.concat(frames.values()), surveys, merge(draft, surveys).plan
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from predbayes.errors import KeyFileError, PlanError, no_such
-from predbayes.exchange.strict import Strict
+from predbayes.exchange.strict import Finite, Strict
+from predbayes.files import open_regular
 from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.named import (
     BY_TASK,
@@ -74,12 +75,6 @@ from predbayes_study.trust.signing import PublicKey, fingerprint
 
 if TYPE_CHECKING:
     from predbayes.learning import local
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
 
 
 def _network_name(name: str) -> str:
@@ -109,7 +104,6 @@ VECTORS_FILE = "reference.safetensors"
 
 _TYPES = ("number", "category", "vector")
 
-Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -452,7 +446,7 @@ class Frozen(Section):
     # Of `model.module`.
     network: FrozenNetwork | None = None
     signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
-    encryption_key: str = ""  # and his X25519 key
+    encryption_key: str = ""  # and his encryption key, in base64
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -544,7 +538,7 @@ class Plan(Section):
 
     @property
     def recipient(self) -> str:
-        """The coordinator's X25519 key, if what sites send is encrypted to it; else empty."""
+        """The coordinator's encryption key, if what sites send is encrypted to it; else empty."""
         wanted = self.coordinator is not None and self.upload.encrypt is not False
         return self.coordinator.encryption if wanted and self.coordinator else ""
 
@@ -712,7 +706,8 @@ def count_parameters(arrays: Arrays) -> int:
 def read_text(path: Path) -> str:
     """Read a file of settings as text."""
     try:
-        return path.read_bytes().decode("utf-8-sig")  # some editors begin with a mark
+        with open_regular(path) as file:
+            return file.read().decode("utf-8-sig")  # some editors begin with a mark
     except OSError as error:
         raise PlanError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

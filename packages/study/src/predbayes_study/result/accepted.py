@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from predbayes.exchange.strict import RowCount
+
 RESULT_FILE = "result.json"
 WEIGHTS_FILE = "model.safetensors"
 """The weights in the folder of a model, by whose digest evaluations name it."""
@@ -22,7 +24,7 @@ class Accepted:
     digest: Digest  # of its content
     file_digest: Digest  # of its bytes
     num_bytes: int
-    num_rows: int
+    num_rows: RowCount
     at: str
     number: int  # of the entry
     key: str  # with which the site was admitted then; empty if it was not
@@ -38,7 +40,7 @@ class AcceptedUpload(Accepted):
     """What a site sent of its rows."""
 
     kind: str
-    agreed_rows: int | None = None  # at admission; None where the site's word is all there is
+    agreed_rows: RowCount | None = None  # at admission; None where the site's word is all there is
     privacy: str = ""  # what it promises to people; the number of rows has noise then
 
     @property

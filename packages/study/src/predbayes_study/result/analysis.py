@@ -10,7 +10,7 @@ import logging
 import platform
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from predbayes.errors import (
     StudyError,
     TrainingError,
     UploadError,
+    checking,
 )
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
@@ -112,17 +113,40 @@ class Conclusion:
     result: Result
 
 
-@contextmanager
-def naming(site: str, what: str = "cannot be used") -> Iterator[None]:
-    """Name the site whose upload is at fault, and the way out."""
-    try:
-        yield
-    except (PoolError, UploadError, DivergedError, ValidationError) as error:
-        why = str(error) if isinstance(error, PredbayesError) else "a figure is not finite"
-        raise StudyError(
+class UnusableUploadError(StudyError):
+    """An upload that no result can be made of.
+
+    Args:
+        site: The site that sent it.
+        what: What it is, or cannot be.
+        why: The error.
+    """
+
+    def __init__(self, site: str, what: str, why: str) -> None:
+        super().__init__(
             f"the upload of {site} {what} ({why}); take it out with `predbayes study withdraw "
             f"{shlex.quote(site)}`, then finish again"
-        ) from error
+        )
+        self.site, self.why = site, why
+
+
+@contextmanager
+def naming(site: str, together: str = "") -> Iterator[None]:
+    """Name the site whose upload is at fault, and the way out.
+
+    Args:
+        site: The site.
+        together: What its upload is among several that are used in this block; empty if it is the
+            only one. Then any error is its fault.
+    """
+    try:
+        with nullcontext() if together else checking(UploadError):
+            yield
+    except (PoolError, UploadError, DivergedError, ValidationError, ArithmeticError) as error:
+        why = str(error) if isinstance(error, PredbayesError) else "a figure is not finite"
+        if together:
+            raise StudyError(str(UnusableUploadError(site, together, why))) from error
+        raise UnusableUploadError(site, "cannot be used", why) from error
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept

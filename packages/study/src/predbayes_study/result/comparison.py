@@ -33,11 +33,11 @@ mean of a number) and w_i = min(r_ji, r_ki) where that is not small,
 
 Base rates add a constant to log-probabilities, which the mean takes out: honest sites agree where
 both have rows, however skewed their classes are. Named is who agrees with nobody: whose largest
-c_jk is next to nothing where the median site's is not. Two that lie alike are not found so. Nor is
-who claims rows where nobody else does, all of its share at few of the reference rows: there its
-word stands, as that of an honest site with a class of its own must. How many could be compared is
-told. Where sites have so few rows at the reference rows that the pool does without gates, they are
-compared without gates, too: by what each says against the mean of the others.
+c_jk is next to nothing where the median site's is not. Two that lie alike are not found so. A site
+that says nearly the same everywhere, or claims rows where no other site does, cannot be compared.
+It is named as such and counts for least (`predbayes_study.result.weighing`). Where sites have so
+few rows at the reference rows that the pool does without gates, they are compared without gates,
+too: by what each says against the mean of the others.
 """
 
 from __future__ import annotations
@@ -239,9 +239,10 @@ def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> SiteComparis
         best = agreements(sites, gates)
         figure, found = "correlation at most", isolated(best)
         caution += f" {_who_was_compared(len(best), len(sites))}"
+        alone = sites.keys() - best if len(best) > _LEAST_OTHERS else set()
     else:
         what = "Its predictions go against those of the other sites"
-        figure, found = "correlation", opposed(sites)
+        figure, found, alone = "correlation", opposed(sites), set()
     findings = {
         name: Finding(
             kind="opposed",
@@ -250,7 +251,14 @@ def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> SiteComparis
         )
         for name, (r, usual) in found.items()
     }
-    return SiteComparison(findings, (caution,))
+    told = Finding(kind="uncompared", text=_UNCOMPARED)
+    return SiteComparison(findings | dict.fromkeys(sorted(alone), told), (caution,))
+
+
+_UNCOMPARED = (
+    "It could not be compared with the other sites: it says nearly the same wherever it has rows, "
+    "or says that it has rows where too few others do. So it counts for as little as any site."
+)
 
 
 def _cover(gates: Gates) -> bool:
@@ -317,16 +325,25 @@ def opposed(sites: Sites) -> dict[str, tuple[float, float]]:
         return {}
     pairs = [_varying(p, mean) for p, mean in _against_others(list(sites.values()))]
     found = torch.stack([(a * b).sum() / (a.norm() * b.norm()).clamp_min(1e-9) for a, b in pairs])
-    usual = float(found.median())
-    against = [name for name, r in zip(sites, found, strict=True) if -r > _LEAST_OPPOSED < usual]
-    return {name: (float(found[list(sites).index(name)]), usual) for name in against}
+    return against_others(dict(zip(sites, found.tolist(), strict=True)))
+
+
+def against_others(correlations: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Sites that go against the others where the usual site goes with them, with that median.
+
+    Args:
+        correlations: Of each site with the others together.
+    """
+    usual = float(torch.tensor(list(correlations.values())).median())
+    against = {n: r for n, r in correlations.items() if -r > _LEAST_OPPOSED < usual}
+    return {name: (r, usual) for name, r in against.items()}
 
 
 def isolated(best: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Sites that agree with no other where both have rows: their best and the median correlation.
+    """Sites that agree with no other, where the usual site does: their best and the median.
 
     Args:
-        best: What `agreements` found.
+        best: Correlations with the others, as of `agreements`.
     """
     if len(best) <= _LEAST_OTHERS:
         return {}

@@ -55,7 +55,7 @@ from predbayes_study.result.schema import (
 )
 from predbayes_study.result.scoring import score
 from predbayes_study.result.screening import screen_sites
-from predbayes_study.result.weighing import RowCaps, Screened
+from predbayes_study.result.weighing import Caps, Screened, some_of
 from predbayes_study.tasks import task_of
 
 MOST_SCORED_WHOLE = 200
@@ -161,9 +161,9 @@ def lifting(plan: Plan) -> Callable[[Contribution], PredictiveSum[Any]]:
     return partial(pool_of(plan, None).lift, PoolState(prior=standard_prior(plan)))
 
 
-def contributed(upload: Upload, predictive: Predictive, most_rows: float) -> Contribution:
-    """What a site predicts, within bounds, for no more rows than these."""
-    return contribution(upload, predictive.bounded(LOG_PROB_FLOOR)).limited(most_rows)
+def contributed(upload: Upload) -> Contribution:
+    """What a site predicts, within bounds."""
+    return contribution(upload, upload.predictive().bounded(LOG_PROB_FLOOR))
 
 
 # Reading
@@ -202,7 +202,7 @@ class Gathered:
 
     evidence: Evidence
     analysis: Analysis
-    limits: RowCaps
+    limits: Caps
     sites: Sequence[_Site]
     total: PredictiveSum[Any]  # of all that are not left out by hand, labelled rows first
 
@@ -244,13 +244,12 @@ class Gathered:
         lift, order, total = lifting(self.analysis.plan), self.analysis.labels.order, self.total
 
         def sent(accepted: AcceptedUpload) -> Contribution:
-            upload = self.evidence.read(accepted)
-            return contributed(upload, upload.predictive(), self.limits.most)
+            return contributed(self.evidence.read(accepted))
 
         if stay := [accepted for accepted in changed if accepted.site not in found.dropped]:
-            fewer = fold(lift(sent(a).limited(found.most(a.site))) for a in stay)
+            fewer = fold(lift(found.applied(sent(accepted))) for accepted in stay)
             total = total.combined(fewer[order], sign=1)
-        gone = fold(lift(sent(accepted)) for accepted in changed)
+        gone = fold(lift(self.limits.applied(sent(accepted))) for accepted in changed)
         return total.combined(gone[order], sign=-1)
 
     def site_results(self, screened: Screened) -> list[SiteResult]:
@@ -289,7 +288,7 @@ def gather(evidence: Evidence, analysis: Analysis, compared: Tensor) -> Gathered
         compared: Rows on which sites are compared.
     """
     uploads, leave_out = evidence.uploads, evidence.leave_out
-    limits = RowCaps.of(analysis.plan, [u.num_rows for u in uploads if u.site not in leave_out])
+    limits = _limits(evidence, analysis.plan)
     order, lift = analysis.labels.order, lifting(analysis.plan)
     sites: list[_Site] = []
 
@@ -298,10 +297,11 @@ def gather(evidence: Evidence, analysis: Analysis, compared: Tensor) -> Gathered
             with naming(accepted.site):
                 upload = evidence.read(accepted)
                 # In the kit's order: the sum is reordered, and not each upload.
-                sent = contributed(upload, upload.predictive(), limits.most)
-                lifted = None if accepted.site in leave_out else lift(sent)
-                labelled = sent.at(order[analysis.reference.labelled])
-                others = sent.at(order[compared])
+                sent = contributed(upload)
+                counted = limits.applied(sent)
+                lifted = None if accepted.site in leave_out else lift(counted)
+                labelled = counted.at(order[analysis.reference.labelled])
+                others = sent.at(order[compared])  # what it says, and not what it counts for
             scored = sent.predictive[order[analysis.scored_rows]]
             covered = None if sent.gate is None else float(sent.gate.double().exp().mean())
             sites.append(_Site(accepted, upload.info, labelled, scored, others, covered))
@@ -310,6 +310,21 @@ def gather(evidence: Evidence, analysis: Analysis, compared: Tensor) -> Gathered
 
     total = fold(summands())[order]
     return Gathered(evidence, analysis, limits, sites, total)
+
+
+def _limits(evidence: Evidence, plan: Plan) -> Caps:
+    """What sites count for at most, by what those say that are not left out by hand."""
+    counted = [u for u in evidence.uploads if u.site not in evidence.leave_out]
+    limits = Caps.of(plan, [accepted.num_rows for accepted in counted])
+    if plan.gate is None and task_of(plan).is_bounded:
+        return limits  # sites say nothing of a row that they count by
+
+    def sent() -> Iterator[Contribution]:
+        for accepted in some_of(counted):
+            with naming(accepted.site):
+                yield contributed(evidence.read(accepted))
+
+    return limits.of_rows(plan.rules.max_weight, sent())
 
 
 def _most_extreme(sites: Sequence[_Site]) -> str:

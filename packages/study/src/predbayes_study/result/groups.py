@@ -112,14 +112,54 @@ def class_counts(plan: Plan, group: Tensor, targets: Tensor, num_groups: int) ->
     return torch.bincount(place, minlength=num_groups * num_classes).reshape(-1, num_classes)
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """In which group each row counts."""
+
+    groups: tuple[Tensor, ...]  # by grouping, (N,); one more than the groups: in none
+    apart: Tensor  # (N,) rows that all groupings count alike have one number
+
+
+def counted_groups(plan: Plan, inputs: Tensor | None, num_rows: int, least: int) -> Counted:
+    """Decide in which groups rows count, so that all groupings part them into large cells alone.
+
+    Two groupings can be subtracted from each other, and so can a group and the rows of which a
+    model says the same. Each grouping parts the cells of those before it. Rows of a cell that are
+    in a group with fewer than `least` of its rows count in no group of this grouping; if these are
+    fewer than `least` together, neither do the rows of the smallest other group.
+
+    Args:
+        plan: The study's plan.
+        inputs: Of the rows; without them there are no groups.
+        num_rows: Their number.
+        least: Rows that a cell has.
+    """
+    apart = torch.zeros(num_rows, dtype=torch.int64)
+    if inputs is None:
+        return Counted((), apart)
+    found = []
+    for grouping in plan.groupings:
+        group, num = membership(plan, grouping, inputs), len(grouping.names) + 1
+        for cell in range(int(apart.max()) + 1):
+            rows = (apart == cell).nonzero()[:, 0]
+            sizes = torch.bincount(group[rows], minlength=num)
+            small = (sizes > 0) & (sizes < least)
+            while 0 < int(sizes[small].sum()) < least and bool(((sizes > 0) & ~small).any()):
+                left = torch.where((sizes > 0) & ~small, sizes, len(rows) + 1)
+                small[int(left.argmin())] = True
+            group[rows[small[group[rows]]]] = num
+        found.append(group)
+        apart = torch.unique((num + 1) * apart + group, return_inverse=True)[1]
+    return Counted(tuple(found), apart)
+
+
 def told_groups(
-    plan: Plan, inputs: Tensor, targets: Tensor
+    plan: Plan, counted: Counted, targets: Tensor
 ) -> Iterator[tuple[Grouping, list[Tensor | None]]]:
     """Yield each grouping of the plan, and the rows of each group; None where it is hidden."""
-    for grouping in plan.groupings:
-        group = membership(plan, grouping, inputs)
+    for grouping, group in zip(plan.groupings, counted.groups, strict=True):
         num = len(grouping.names) + 1
-        counts = class_counts(plan, group, targets, num)
+        counts = class_counts(plan, group, targets, num + 1)
         may = shown(counts, plan.rules.min_cell, least_rows(plan))
         yield grouping, [(group == k).nonzero()[:, 0] if may[k] else None for k in range(num)]
 
@@ -130,7 +170,8 @@ def group_scores(
     """Tell how the model does in each of the plan's groups, and which differences are real."""
     found: list[GroupScores] = []
     looks: list[Look] = []
-    for grouping, members in told_groups(plan, inputs, targets) if len(targets) else ():
+    counted = counted_groups(plan, inputs, len(targets), 1)  # of reference rows all may be told
+    for grouping, members in told_groups(plan, counted, targets) if len(targets) else ():
         for name, rows in zip((*grouping.names, ELSEWHERE), members, strict=True):
             if rows is None:
                 if name != ELSEWHERE:

@@ -31,7 +31,7 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +40,14 @@ from typing import Any, Literal, cast
 import pandas as pd
 import safetensors.torch
 import torch
-from pydantic import BaseModel, ValidationError
+from pydantic import ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 import predbayes
 from predbayes.errors import DataError, StudyError, UploadError
-from predbayes.files import remove, write_bytes
+from predbayes.exchange.strict import Strict
+from predbayes.files import open_regular, remove, write_bytes
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
@@ -84,8 +85,10 @@ class ModelHeader(Section):
     own: OwnHalf | None = None  # likewise
 
 
-class _Origin(BaseModel):
+class _Origin(Strict):
     """The part of model.json that every format has."""
+
+    model_config = ConfigDict(extra="ignore")
 
     format: int
     predbayes: str
@@ -150,10 +153,28 @@ class CalibratedModel:
         """
         folder = Path(folder)
         header = read_header(folder / HEADER_FILE)
+        return cls.of(header, lambda name: _read(folder / name), allow_networks)
+
+    @classmethod
+    def of(
+        cls,
+        header: ModelHeader,
+        content: Callable[[str], bytes],
+        allow_networks: Collection[str] = (),
+    ) -> CalibratedModel:
+        """Make a model of the contents of its files.
+
+        Args:
+            header: What model.json says.
+            content: Returns what is in a file of weights, by its name.
+            allow_networks: As for `load`.
+        """
         require_allowed(header.plan, allow_networks, HOW_TO_ALLOW)
         network = student_network(header.plan)
-        predictor = _read_network(folder / WEIGHTS_FILE, header, network)
-        own = _read_network(folder / OWN_FILE, header.own, network) if header.own else None
+        told, own = header.own, None
+        predictor = _network_of(WEIGHTS_FILE, content(WEIGHTS_FILE), header, network)
+        if told is not None:
+            own = _network_of(OWN_FILE, content(OWN_FILE), told, network)
         return cls(header.plan, predictor, header.number, header.adjustment, own)
 
     def weights_digest(self) -> str:
@@ -218,7 +239,7 @@ class CalibratedModel:
         proto = cast("Any", program).model_proto
         _strip(proto)
         require("onnx", "core[onnx]").helper.set_model_props(proto, self._metadata(level))
-        path.write_bytes(proto.SerializeToString(deterministic=True))
+        write_bytes(path, proto.SerializeToString(deterministic=True))
 
     def _metadata(self, level: float) -> dict[str, str]:
         plan = self.plan
@@ -364,52 +385,58 @@ def _strip(proto: Any) -> None:
 
 def read_header(path: Path) -> ModelHeader:
     """Read and check model.json; weights are not read."""
-    text = _read(path)
+    return header_of(_read(path), path.name)
+
+
+def header_of(text: bytes, name: str = HEADER_FILE) -> ModelHeader:
+    """Check the content of a model.json, which has this name."""
     try:
         origin = _Origin.model_validate_json(text)
     except ValidationError as error:
-        raise StudyError(f"{path.name} does not describe a model of predbayes") from error
+        raise StudyError(f"{name} does not describe a model of predbayes") from error
     if origin.format != 1:
         raise StudyError(
-            f"{path.name} has format {origin.format}, which predbayes {predbayes.__version__} "
+            f"{name} has format {origin.format}, which predbayes {predbayes.__version__} "
             f"does not know; install predbayes {origin.predbayes[:20]} or newer"
         )
     try:
         header = ModelHeader.model_validate_json(text)
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]
-        where = ".".join(map(str, problem["loc"])) or path.name
-        raise StudyError(f"{path.name} was altered: {where}: {problem['msg']}") from error
+        where = ".".join(map(str, problem["loc"])) or name
+        raise StudyError(f"{name} was altered: {where}: {problem['msg']}") from error
     if header.plan.frozen is None:
-        raise StudyError(f"{path.name} has the draft of a plan, and no study gives such a model")
+        raise StudyError(f"{name} has the draft of a plan, and no study gives such a model")
     if header.plan.digest() != header.plan_digest:
-        raise StudyError(f"{path.name} was altered: its plan does not have the digest it gives")
+        raise StudyError(f"{name} was altered: its plan does not have the digest it gives")
     return header
 
 
-def _read_network(path: Path, told: ModelHeader | OwnHalf, network: Network) -> NetworkPredictor:
-    samples = _read_samples(path, told.weights_digest, network)
+def _network_of(
+    name: str, weights: bytes, told: ModelHeader | OwnHalf, network: Network
+) -> NetworkPredictor:
+    samples = _samples_of(name, weights, told.weights_digest, network)
     return NetworkPredictor(network, samples, inverse_temperature=told.inverse_temperature)
 
 
-def _read_samples(path: Path, digest: str, network: Network) -> WeightSamples:
-    weights = _read(path)
+def _samples_of(name: str, weights: bytes, digest: str, network: Network) -> WeightSamples:
     if hashlib.sha256(weights).hexdigest() != digest:
-        raise StudyError(f"{path.name} was altered: its digest is not that in {HEADER_FILE}")
+        raise StudyError(f"{name} was altered: its digest is not that in {HEADER_FILE}")
     try:
         samples = WeightSamples.from_arrays(safetensors.torch.load(weights))
         # Shapes alone, whatever size the plan's network claims to have.
         with torch.device("meta"):
             samples.require_of(network.likelihood.attach(network.build()))
     except (SafetensorError, UploadError) as error:
-        raise StudyError(f"{path.name} does not hold the plan's network: {error}") from error
+        raise StudyError(f"{name} does not hold the plan's network: {error}") from error
     if not all(bool(array.isfinite().all()) for array in samples.arrays().values()):
-        raise StudyError(f"{path.name} has weights that are not finite")
+        raise StudyError(f"{name} has weights that are not finite")
     return samples
 
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.read()
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}") from error

@@ -13,15 +13,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from predbayes.exchange.strict import Sparse
+from predbayes.exchange.strict import Finite, Json, Sparse
 from predbayes.predictive.estimate import Estimate
 from predbayes.text import html_lines, html_table
-from predbayes_study.plan.schema import Finite, Section
+from predbayes_study.plan.schema import Section
 
 FEWEST_TO_POOL = 3
 """Sites; in public a sum over fewer would tell what each of them has."""
+
+
+FindingKind = Literal[
+    "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed",
+    "uncompared", "unusable",
+]  # fmt: skip
 
 
 class Scores(Section):
@@ -37,9 +43,7 @@ class Scores(Section):
 class Finding(Section):
     """What screening found about a site."""
 
-    kind: Literal[
-        "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed"
-    ]
+    kind: FindingKind
     text: str  # one sentence for the report
 
 
@@ -272,7 +276,7 @@ class Result(Section):
     coverage: IntervalCalibration | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation
     # What extras add, by their names of it, such as the ledger's step of an attachment.
-    extras: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    extras: Sparse[dict[str, Json]] = Field(default_factory=dict)
     bytes_in: int  # of all uploads
     bytes_out: int  # of the kit, once for each site
     versions: dict[str, str]

@@ -66,12 +66,9 @@ from predbayes_study.plan.models import standard_prior
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.copies import ALL_PAIRS, CONSTANT, Copies, copies_among, spread, surplus
 from predbayes_study.result.influence import Effect, PoolLosses, Tuned
-from predbayes_study.result.schema import Finding
+from predbayes_study.result.schema import Finding, FindingKind
 from predbayes_study.tasks import task_for
 
-Kind = Literal[
-    "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed"
-]
 Losses = Callable[[Sequence["Contribution"]], Tensor]
 """Of a pool of some sites, row by row, each row under weights tuned without it."""
 
@@ -84,7 +81,7 @@ CONTRADICTS = -3.0  # Z
 UNINFORMATIVE = 2.5  # Z
 WEAK = 0.25  # of the median Z: beyond chance, and yet next to nothing
 HARMFUL = 0.01  # false-alarm rate for all sites together
-_BURDEN: Mapping[Kind, float] = {
+_BURDEN: Mapping[FindingKind, float] = {
     "constant": 2.0,
     "contradicts": 2.0,
     "uninformative": 0.0,
@@ -222,9 +219,9 @@ def _cheap_findings(
     agreed: tuple[float, float] | None,
     usual: Sequence[float],
     num_labels: int,
-) -> dict[Kind, Finding]:
+) -> dict[FindingKind, Finding]:
     """What a site's predictions show by themselves; without agreements nothing about labels."""
-    found: dict[Kind, str] = {}
+    found: dict[FindingKind, str] = {}
     if varied <= CONSTANT:
         most = task_for(contribution.predictive).movement(contribution.predictive)
         found["constant"] = (
@@ -263,7 +260,7 @@ def _one_by_one(
     there: dict[str, Contribution],
     judged: set[str],
     losses: Losses,
-    found: Mapping[str, Mapping[Kind, Finding]],
+    found: Mapping[str, Mapping[FindingKind, Finding]],
     copies: Copies,
     *,
     leave_out: bool,
@@ -299,7 +296,7 @@ def _one_by_one(
 def _in_rounds(
     sites: Mapping[str, Contribution],
     pool: Tuned,
-    found: Mapping[str, Mapping[Kind, Finding]],
+    found: Mapping[str, Mapping[FindingKind, Finding]],
     copies: Copies,
     *,
     leave_out: bool,
@@ -352,7 +349,7 @@ def _set_aside(
 class _Judge:
     """What speaks against a site, and who has to go."""
 
-    found: Mapping[str, Mapping[Kind, Finding]]
+    found: Mapping[str, Mapping[FindingKind, Finding]]
     copies: Copies
     clearly: float  # standard errors that are no accident with so many sites
 

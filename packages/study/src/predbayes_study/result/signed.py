@@ -17,9 +17,11 @@ files alone, so whoever else predicts with such a model is told whose name and k
 
 from __future__ import annotations
 
-import shutil
+import hashlib
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -27,7 +29,14 @@ from predbayes.errors import StudyError
 from predbayes.files import file_digest, write_bytes
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.accepted import RESULT_FILE, WEIGHTS_FILE
-from predbayes_study.result.model import HEADER_FILE, CalibratedModel, plan_of, read_header
+from predbayes_study.result.model import (
+    HEADER_FILE,
+    OWN_FILE,
+    CalibratedModel,
+    ModelHeader,
+    header_of,
+    model_folder,
+)
 from predbayes_study.result.schema import Result
 from predbayes_study.trust.signing import PublicKey, SigningKey
 from predbayes_study.trust.statement import (
@@ -36,107 +45,138 @@ from predbayes_study.trust.statement import (
     RESULT_SIGNATURE,
     Adoption,
     FilesStatement,
+    Folder,
     Signed,
 )
 
 SIGNED_HEADER = "model-signed.json"
 
 
-def signed_model(folder: Path) -> FilesStatement | None:
-    """Return what the coordinator signed of a model; None if the plan names no key of his.
+@dataclass(frozen=True, slots=True)
+class SignedModel:
+    """A model with all that was read of it, once, and that is as it was signed."""
 
-    A model that is not as it was signed is refused.
-    """
-    plan = plan_of(folder)
-    if plan.coordinator is None:
-        return None
-    statement = _statement(folder, plan)
-    for problem in statement.problems(folder, MODEL_SIGNATURE):
-        raise StudyError(f"{folder}: {problem}")
-    return statement
+    model: CalibratedModel
+    files: Folder  # of the model
+    result: Folder | None  # of the result that it was given by; None if it was given alone
+    statement: FilesStatement | None  # None if the plan names no key of the coordinator
+    adoption: Adoption | None = None  # who adjusted it
 
 
 def load_signed(
     folder: Path, allow_networks: Collection[str] = (), own: PublicKey | None = None
-) -> CalibratedModel:
-    """Load a model; refuse one that is not as it was signed.
+) -> SignedModel:
+    """Read a model; refuse one that is not as it was signed.
+
+    Of the folder of a result all files are compared, of that of a model the model's.
 
     Args:
-        folder: Of the model.
+        folder: Of a result or of its model.
         allow_networks: Names of networks of a consortium's own.
         own: The key of the site here: an adjustment that another key signed is refused.
     """
-    model = CalibratedModel.load(folder, allow_networks)
-    if model.adjustment is None:
-        signed_model(folder)
-        return model
-    adoption = adoption_of(folder)
-    if adoption is not None and own is not None and adoption.key != own.hex:
-        raise StudyError(
-            f"the adjustment in {folder} is signed with the key "
-            f"{PublicKey(adoption.key).fingerprint}, and this site's is {own.fingerprint}: adopt "
-            "the study's model here"
-        )
-    return model
+    inside = model_folder(folder).relative_to(folder).as_posix()
+    names = [HEADER_FILE, WEIGHTS_FILE, OWN_FILE, SIGNED_HEADER, MODEL_SIGNATURE, ADOPTED_SIGNATURE]
+    if inside == ".":
+        files, result = Folder.read(folder, names), None
+    else:
+        wanted = [f"{inside}/{name}" for name in names]
+        result = Folder.read(folder, [*wanted, RESULT_FILE, RESULT_SIGNATURE])
+        files = result.inner(inside)
+    header = header_of(files.content(HEADER_FILE))
+    adoption, statement, named = None, None, header.plan.coordinator
+    if named is not None and header.adjustment is None:
+        if result is not None:
+            _checked(result, header.plan, "result", RESULT_SIGNATURE)
+        statement = _checked(files, header.plan, "model", MODEL_SIGNATURE)
+    elif named is not None:
+        adoption = _adoption(files, header)
+        if own is not None and adoption.key != own.hex:
+            raise StudyError(
+                f"the adjustment in {folder} is signed with the key "
+                f"{PublicKey(adoption.key).fingerprint}, and this site's is {own.fingerprint}: "
+                "adopt the study's model here"
+            )
+    model = CalibratedModel.of(header, files.content, allow_networks)
+    return SignedModel(model, files, result, statement, adoption)
 
 
-def signed_result(model: Path) -> Result:
-    """Read the result that a model's folder is in; refuse one that is not as it was signed."""
-    path, header = model.parent / RESULT_FILE, read_header(model / HEADER_FILE)
-    if not path.is_file():
+def _checked(
+    folder: Folder, plan: Plan, kind: Literal["model", "result"], name: str
+) -> FilesStatement:
+    """Return what the coordinator signed of a folder, all of which must be as he signed it."""
+    statement = _statement(folder, plan, kind, name)
+    for problem in statement.problems(folder, name):
         raise StudyError(
-            f"there is no {RESULT_FILE} beside {model}, which says what is promised; give the "
-            "folder of a study's result"
+            f"{folder.path}: {problem}; get it anew from the coordinator, or take out what is not "
+            "of the study"
         )
+    return statement
+
+
+def signed_result(found: SignedModel) -> Result:
+    """Read the result that a model is of; refuse one that is not as it was signed."""
+    model, folder = found.model, found.result
+    if folder is None:
+        beside = found.files.path.parent
+        contents = {
+            name: (beside / name).read_bytes()
+            for name in (RESULT_FILE, RESULT_SIGNATURE)
+            if (beside / name).is_file()
+        }
+        folder = Folder(beside, {}, contents)
+    path = folder.path / RESULT_FILE
+    if RESULT_FILE not in folder.contents:
+        raise StudyError(
+            f"there is no {RESULT_FILE} beside {found.files.path}, which says what is promised; "
+            "give the folder of a study's result"
+        )
+    content = folder.content(RESULT_FILE)
     try:
-        result = Result.model_validate_json(path.read_bytes(), strict=False)
-    except (OSError, ValidationError) as error:
+        result = Result.model_validate_json(content, strict=False)
+    except ValidationError as error:
         raise StudyError(f"{path} cannot be read as a study's result") from error
-    if (result.plan_digest, result.number) != (header.plan_digest, header.number):
+    if (result.plan_digest, result.number) != (model.plan.digest(), model.number):
         raise StudyError(f"{path} is not of the model beside it")
-    if (coordinator := header.plan.coordinator) is not None:
-        signature = Signed.read(model.parent / RESULT_SIGNATURE, FilesStatement)
-        statement = signature.checked(coordinator.signing, kind="result", plan=header.plan_digest)
-        if statement.files.get(RESULT_FILE) != file_digest(path):
+    if model.plan.coordinator is not None:
+        statement = _statement(folder, model.plan, "result", RESULT_SIGNATURE)
+        if statement.files.get(RESULT_FILE) != hashlib.sha256(content).hexdigest():
             raise StudyError(f"{path} is not as the coordinator signed it")
     return result
 
 
-def adoption_of(folder: Path) -> Adoption | None:
-    """Return who adjusted an adopted model; None if the plan names no coordinator's key.
+def _adoption(folder: Folder, header: ModelHeader) -> Adoption:
+    """Return who adjusted an adopted model.
 
     One that is not, but for its adjustment, as the coordinator signed it is refused, and so is an
     adjustment that nobody signed.
     """
-    plan = plan_of(folder)
-    if plan.coordinator is None:
-        return None
-    if not (folder / ADOPTED_SIGNATURE).exists():
+    if ADOPTED_SIGNATURE not in folder.contents:
         raise StudyError(
-            f"the adjustment in {folder} is signed by nobody; adopt the study's model again"
+            f"the adjustment in {folder.path} is signed by nobody; adopt the study's model again"
         )
-    came = _statement(folder, plan)
+    came = _statement(folder, header.plan, "model", MODEL_SIGNATURE)
     for name, path in ((HEADER_FILE, SIGNED_HEADER), (WEIGHTS_FILE, WEIGHTS_FILE)):
-        if not (folder / path).is_file() or came.files.get(name) != file_digest(folder / path):
-            raise StudyError(f"{folder}: {path} is not as the coordinator signed it")
+        if path not in folder.digests or came.files.get(name) != folder.digests[path]:
+            raise StudyError(f"{folder.path}: {path} is not as the coordinator signed it")
     theirs, ours = (
-        read_header(folder / name).model_dump(exclude={"adjustment", "own", "predbayes"})
-        for name in (SIGNED_HEADER, HEADER_FILE)
+        one.model_dump(exclude={"adjustment", "own", "predbayes"})
+        for one in (header_of(folder.content(SIGNED_HEADER), SIGNED_HEADER), header)
     )
     if theirs != ours:
-        raise StudyError(f"{folder}: {HEADER_FILE} differs from {SIGNED_HEADER}")
+        raise StudyError(f"{folder.path}: {HEADER_FILE} differs from {SIGNED_HEADER}")
     says = came.model_dump(include={"plan", "study", "head", "number"})
-    model = file_digest(folder / HEADER_FILE)
-    return Signed.read(folder / ADOPTED_SIGNATURE, Adoption).checked(**says, model=model)
+    signed = Signed.parse(Adoption, folder.content(ADOPTED_SIGNATURE), ADOPTED_SIGNATURE)
+    return signed.checked(**says, model=folder.digests[HEADER_FILE])
 
 
-def sign_adoption(came: Path, folder: Path, site: str, key: SigningKey) -> None:
-    """Sign the adjustment of a model that was adopted from the folder in which it came."""
-    statement = signed_model(came)
+def sign_adoption(came: SignedModel, folder: Path, site: str, key: SigningKey) -> None:
+    """Sign the adjustment of a model, in a new folder, to the model as it came."""
+    statement = came.statement
     if statement is None:
         return
-    shutil.copyfile(came / HEADER_FILE, folder / SIGNED_HEADER)
-    shutil.copyfile(came / MODEL_SIGNATURE, folder / MODEL_SIGNATURE)
+    write_bytes(folder / SIGNED_HEADER, came.files.content(HEADER_FILE))
+    write_bytes(folder / MODEL_SIGNATURE, came.files.content(MODEL_SIGNATURE))
     adoption = Adoption(
         **statement.model_dump(include={"plan", "study", "head", "number"}),
         site=site,
@@ -146,7 +186,9 @@ def sign_adoption(came: Path, folder: Path, site: str, key: SigningKey) -> None:
     write_bytes(folder / ADOPTED_SIGNATURE, Signed.of(adoption, key).file())
 
 
-def _statement(folder: Path, plan: Plan) -> FilesStatement:
+def _statement(
+    folder: Folder, plan: Plan, kind: Literal["model", "result"], name: str
+) -> FilesStatement:
     assert plan.coordinator is not None  # or nothing is signed
-    signature = Signed.read(folder / MODEL_SIGNATURE, FilesStatement)
-    return signature.checked(plan.coordinator.signing, kind="model", plan=plan.digest())
+    signature = Signed.parse(FilesStatement, folder.content(name), name)
+    return signature.checked(plan.coordinator.signing, kind=kind, plan=plan.digest())

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import PoolError
+from predbayes.exchange.strict import Finite
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.named import CALIBRATED
@@ -25,9 +26,10 @@ from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.predictive.risk import Risks
-from predbayes_study.plan.schema import Finite, Plan
+from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import AtSites, AtThreshold, Bin, ClassRisk, Reliability
 from predbayes_study.rules import Finding, error, warning
+from predbayes_study.tasks.blocks import Alike, blocks_of, means, middles, whole_edges, within
 from predbayes_study.tasks.task import (
     LEAST_LOG_PROB,
     MIN_OF_CLASS,
@@ -39,7 +41,6 @@ from predbayes_study.tasks.task import (
     Faults,
     SharesTask,
     percent,
-    within,
 )
 from predbayes_study.wording import plain
 
@@ -213,16 +214,48 @@ class Classes(SharesTask[Categorical]):
         """Return the least probable classes."""
         return predictive.log_probs.argmin(1)
 
-    def clipped(self, predictive: Categorical, targets: Tensor, kth: int) -> Categorical:
-        """Clip the greatest probabilities, the second greatest and so on.
+    def alike(
+        self, predictive: Categorical, targets: Tensor, least: int, apart: Tensor
+    ) -> Alike[Categorical]:
+        """Return probabilities of blocks: of two classes one for both, of more of each class.
 
-        No class has less than a hundredth of an equal share.
+        No class has less than a hundredth of an equal share. Of several classes probabilities of a
+        row need not add up to one, because they are of different blocks.
         """
         del targets
-        least = -math.log(100 * predictive.log_probs.shape[1])
-        ordered, places = predictive.log_probs.sort(dim=1, descending=True, stable=True)
-        found = within(ordered.clamp_min(least), kth)
-        return Categorical(torch.empty_like(found).scatter(1, places, found).log_softmax(1))
+        num = predictive.log_probs.shape[1]
+        floor = predictive.log_probs.clamp_min(-math.log(100 * num)).log_softmax(1)
+        scores = _strangeness(predictive)
+        if num == 2:
+            edges, (apart,) = whole_edges(self.grid, [scores], [apart], least)
+            odds = within(floor[:, 1:] - floor[:, :1], least)
+            blocks = blocks_of(odds, least, apart)
+            odds = middles(odds, blocks)
+            said = Categorical(torch.cat([-odds, odds], 1).sigmoid().log())
+            return Alike(said, blocks[:, None].expand(-1, 2), said.log_probs.argmax(1), edges)
+        predicted, floor = _predicted(floor, least, apart), within(floor, least)
+        cells = [2 * apart + (predicted == index) for index in range(num)]
+        edges, cells = whole_edges(self.grid, [scores[:, [c]] for c in range(num)], cells, least)
+        blocks = torch.stack([blocks_of(floor[:, [c]], least, cells[c]) for c in range(num)], 1)
+        columns = [middles(floor[:, [c]], blocks[:, c]) for c in range(num)]
+        return Alike(Categorical(torch.cat(columns, 1)), blocks, predicted, edges)
+
+    def values(self, plan: Plan, said: Alike[Categorical], targets: Tensor) -> dict[str, Tensor]:
+        """Return values that depend on the block of the row's own class and on nothing else."""
+        if plan.num_outputs == 2:
+            return super().values(plan, said, targets)
+        assert said.predicted is not None
+        own, probs = targets.long()[:, None], said.predictive.log_probs.double().exp()
+        others = probs.square().sum(1, keepdim=True) - probs.square()
+        others = torch.cat(
+            [means(others[:, c], said.blocks[:, c])[:, None] for c in range(plan.num_outputs)], 1
+        )
+        stated = probs.gather(1, own)[:, 0]
+        return {
+            "nll": -stated.log(),
+            "brier": (1 - stated).square() + others.gather(1, own)[:, 0],
+            "accuracy": (said.predicted == targets).double(),
+        }
 
     def calibration(
         self, plan: Plan, predictive: Categorical, targets: Tensor, *, rng: torch.Generator
@@ -364,6 +397,23 @@ class Classes(SharesTask[Categorical]):
 def _strangeness(predictive: Categorical) -> Tensor:
     """Return 1 - p of each class at each row, (N, C)."""
     return 1 - predictive.log_probs.double().softmax(1)
+
+
+def _predicted(log_probs: Tensor, least: int, apart: Tensor) -> Tensor:
+    """Return the likeliest class of each row, (N,), of those that enough rows beside it have."""
+    found = torch.empty(len(log_probs), dtype=torch.int64)
+    for number in torch.unique(apart).tolist():
+        rows = (apart == number).nonzero()[:, 0]
+        here = log_probs[rows].clone()
+        while True:
+            likeliest = here.argmax(1)
+            sizes = torch.bincount(likeliest, minlength=here.shape[1])
+            few = torch.where((sizes > 0) & (sizes < least), sizes, len(rows) + 1)
+            if int(few.min()) > len(rows):
+                break
+            here[:, int(few.argmin())] = -torch.inf
+        found[rows] = likeliest
+    return found
 
 
 def promised_sets(predictive: Categorical, bound: float) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import PoolError, UploadError
+from predbayes.exchange.strict import Finite
 from predbayes.learning.estimators import SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.named import CALIBRATED
@@ -26,10 +27,11 @@ from predbayes.predictive import metrics
 from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Gaussian
 from predbayes.predictive.measures import LARGEST, MEASURES, TargetUnit
-from predbayes_study.plan.schema import Finite, Plan, Positive
+from predbayes_study.plan.schema import Plan, Positive
 from predbayes_study.result.schema import AtSites, IntervalCalibration, Level
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
+from predbayes_study.tasks.blocks import Alike, blocks_of, middles, within
 from predbayes_study.tasks.task import (
     MOST_MEAN,
     NUM_MEMBERS,
@@ -39,7 +41,6 @@ from predbayes_study.tasks.task import (
     Faults,
     Task,
     percent,
-    within,
 )
 from predbayes_study.wording import plain
 
@@ -211,15 +212,22 @@ class Numbers(Task[Gaussian]):
         """Return targets that are far away."""
         return torch.where(predictive.mean > 0, -MAX_STANDARD, MAX_STANDARD)
 
-    def clipped(self, predictive: Gaussian, targets: Tensor, kth: int) -> Gaussian:
-        """Clip means and variances.
+    def alike(
+        self, predictive: Gaussian, targets: Tensor, least: int, apart: Tensor
+    ) -> Alike[Gaussian]:
+        """Return means and variances of blocks.
 
         No mean is further from the rows' own than five of their standard deviations, which no plan
         can choose.
         """
         centre, reach = float(targets.double().mean()), _FARTHEST * float(targets.double().std())
-        means = predictive.mean.clamp(centre - reach, centre + reach)
-        return Gaussian(within(means, kth), within(predictive.var, kth))
+        means = within(predictive.mean.clamp(centre - reach, centre + reach), least)
+        variances = within(predictive.var, least)
+        # A mean matters by standard deviations, a variance by its logarithm.
+        scaled = torch.stack([means / variances.median().sqrt(), variances.log()], 1)
+        blocks = blocks_of(scaled, least, apart)
+        said = middles(torch.stack([means, variances], 1), blocks)
+        return Alike(Gaussian(said[:, 0], said[:, 1]), blocks[:, None])
 
     def calibration(
         self, plan: Plan, predictive: Gaussian, targets: Tensor, *, rng: torch.Generator

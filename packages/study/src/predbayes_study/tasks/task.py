@@ -16,12 +16,19 @@ from predbayes.exchange.strict import Strict
 from predbayes.learning.likelihood import Likelihood
 from predbayes.learning.local import Learner
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
-from predbayes.predictive.measures import MEASURES, STANDARD, Measure, TargetUnit
+from predbayes.predictive.measures import (
+    MEASURES,
+    STANDARD,
+    Measure,
+    TargetUnit,
+    row_values,
+)
 from predbayes.predictive.risk import Risks
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import AtSites, ClassRisk
 from predbayes_study.rules import Finding
 from predbayes_study.tables.problem import Kind
+from predbayes_study.tasks.blocks import Alike
 
 P = TypeVar("P", bound=Predictive)
 Array = np.ndarray[Any, Any]
@@ -192,8 +199,19 @@ class Task(ABC, Generic[P]):
         """Return targets (N,) that score worse than any."""
 
     @abstractmethod
-    def clipped(self, predictive: P, targets: Tensor, kth: int) -> P:
-        """Return predictions between the kth least and the kth greatest of all rows."""
+    def alike(self, predictive: P, targets: Tensor, least: int, apart: Tensor) -> Alike[P]:
+        """Return predictions of blocks of rows, by what is said of them and never by outcomes.
+
+        Args:
+            predictive: What is said of each row.
+            targets: Of the rows; only their centre and spread are used.
+            least: Rows of a block.
+            apart: Rows that may be in one block have the same number, (N,).
+        """
+
+    def values(self, plan: Plan, said: Alike[P], targets: Tensor) -> dict[str, Tensor]:
+        """Return the values by row, (N,), of each measure, as an evaluation sums them up."""
+        return row_values(said.predictive, targets, self.unit(plan))
 
     @abstractmethod
     def calibration(
@@ -352,12 +370,6 @@ PRIOR_STD = 1.5
 def percent(share: float) -> str:
     """Return a share in words."""
     return f"{100 * share:.1f} %"
-
-
-def within(columns: Tensor, kth: int) -> Tensor:
-    """Clip each column to lie between its kth least and its kth greatest value."""
-    ordered = columns.sort(dim=0).values
-    return columns.clamp(ordered[kth - 1], ordered[-kth])
 
 
 class SharesTask(Task[P]):

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from predbayes.exchange.strict import Finite
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Hazards
 from predbayes.predictive.estimate import Estimate
@@ -29,10 +30,11 @@ from predbayes.predictive.survival import (
     risk_gap_rows,
     risk_groups,
 )
-from predbayes_study.plan.schema import Finite, Plan
+from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import AtSites, Curves, RiskGroup
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
+from predbayes_study.tasks.blocks import Alike, blocks_of, middles, within
 from predbayes_study.tasks.hazards import HazardLearner
 from predbayes_study.tasks.task import (
     LEAST_LOG_PROB,
@@ -42,7 +44,6 @@ from predbayes_study.tasks.task import (
     Array,
     Faults,
     SharesTask,
-    within,
 )
 from predbayes_study.wording import plain
 
@@ -219,11 +220,15 @@ class Times(SharesTask[Survival]):
         last = predictive.log_odds.shape[1]
         return torch.where(place < last, place + 1.0, -float(last))
 
-    def clipped(self, predictive: Survival, targets: Tensor, kth: int) -> Survival:
-        """Clip the hazards of each interval, whose odds are bounded."""
+    def alike(
+        self, predictive: Survival, targets: Tensor, least: int, apart: Tensor
+    ) -> Alike[Survival]:
+        """Return hazards of blocks, whose odds are bounded."""
         del targets
         most = math.log(100 * (predictive.log_odds.shape[1] + 1))
-        return Survival(within(predictive.log_odds.clamp(-most, most), kth))
+        log_odds = within(predictive.log_odds.clamp(-most, most), least)
+        blocks = blocks_of(log_odds, least, apart)
+        return Alike(Survival(middles(log_odds, blocks)), blocks[:, None])
 
     def calibration(
         self, plan: Plan, predictive: Survival, targets: Tensor, *, rng: torch.Generator

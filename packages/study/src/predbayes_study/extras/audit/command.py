@@ -28,7 +28,7 @@ def audit_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Measure how well what would leave tells who was trained on."""
-    from predbayes.files import write_bytes
+    from predbayes.files import PRIVATE, own_folder, write_bytes
     from predbayes.progress import at, listening
     from predbayes_study.extras.audit.attack import audit
     from predbayes_study.extras.audit.leakage import FILE
@@ -43,7 +43,7 @@ def audit_command(
     here = Site(site)
     with here.log.during("audit", long=True, table=data.name) as what:
         loaded, own = predbayes_study.Kit.load(kit), here.file
-        plan = loaded.plan
+        plan, _ = loaded.plan, loaded.signed  # or it is refused
         what |= {"site": own.name, "plan": loaded.digest}
         approvals = here.approvals
         approvals.require_plan(loaded, here.option)
@@ -51,7 +51,7 @@ def audit_command(
         with listening([], bar=None):
             rows = SiteRows.of(plan, read_site_table(plan, own, data), secret=secret)
         name = plan.learner_or(learner)
-        (out / HOME).mkdir(parents=True, exist_ok=True)
+        own_folder(out / HOME, 0o700)
         with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
             found = audit(
                 loaded,
@@ -62,7 +62,9 @@ def audit_command(
                 device=device,
                 allow_networks=own.allow_networks,
             )
-            write_bytes(out / HOME / FILE, (found.model_dump_json(indent=1) + "\n").encode())
+            write_bytes(
+                out / HOME / FILE, (found.model_dump_json(indent=1) + "\n").encode(), PRIVATE
+            )
     _tell(found)
     say("nothing has left this computer; line numbers are for you alone")
     try:

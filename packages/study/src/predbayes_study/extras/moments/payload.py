@@ -5,9 +5,13 @@
     conclude  add up, fit the head of the total (`predbayes.learning.moments`), which is the model:
               nothing is tuned and nothing is distilled; judge it if there are labels
 
-Sums are exact, so that neither the order nor the number of sites changes a bit of the total. No
-label has a part in the model, so all are there to score it. Without labels nothing is known of a
-single site but that its sums are those of some rows.
+Sums are exact, so that neither the order nor the number of sites changes a bit of the total. A site
+of more rows than the plan's `max_weight` allows has its sums scaled down to so many
+(`predbayes_study.plan.weight`). No label has a part in the model, so all are there to score it.
+The model of each site's sums is held against the sums of the others, and theirs against its own. A
+site that agrees far less than the usual one (`predbayes_study.result.comparison.isolated`) is
+named, and counts for no more rows than the median site, as do all if labels are too few to judge
+anybody by. Who lies so that its sums look like those of other patients cannot be told from them.
 
 A sum tells of a person if few rows are in it. Three things are refused before anything is fitted:
 
@@ -17,8 +21,10 @@ A sum tells of a person if few rows are in it. Three things are refused before a
                         `min_cell`: from the sums of its products those of the few follow, and of
                         one row they are that row
     few kinds of rows   columns of so few values that all kinds of rows can be listed: sums of W
-                        features are W (W + 1) / 2 equations for how many rows there are of each
-                        kind, and what their targets are. Then no kind may have 1 to `min_cell` - 1
+                        features are W (W + 1) / 2 equations on each scale for how many rows there
+                        are of each kind, and what their targets are. These are whole numbers, so
+                        that a tenth as many equations as kinds can be enough. Then no kind may have
+                        1 to `min_cell` - 1
 
 Groups and kinds are looked for among numbers as they are summed: what lies far out is the same
 there. If it is known whose each row is, people are counted and not rows.
@@ -27,7 +33,7 @@ there. If it is known whose each row is, people are counted and not rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -58,9 +64,12 @@ from predbayes_study.extras.moments.section import Moments as Section
 from predbayes_study.payload import ModelPayload
 from predbayes_study.payloads.predictions import check_counts
 from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.weight import RowCaps
 from predbayes_study.result.accepted import AcceptedUpload
 from predbayes_study.result.analysis import Analysis, Conclusion, Evidence, naming
+from predbayes_study.result.comparison import against_others, isolated
 from predbayes_study.result.schema import Finding, PoolResult, SiteResult, StudentResult
+from predbayes_study.result.weighing import Caps
 from predbayes_study.tasks import task_of
 from predbayes_study.wording import counted
 
@@ -69,6 +78,11 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 10**6
 """Kinds of rows up to which somebody could list them all, and solve for how many rows each has."""
+
+KINDS_PER_SUM = 10
+"""Counts of kinds that one sum can tell: it has some 34 bits, and a small count some three."""
+
+_LEAST_COMPARED = 3  # sites: of two nobody can say which is against the other
 
 _HARM = 0.025  # probability that some harmless site of all is called harmful
 
@@ -89,6 +103,7 @@ class MomentSums(ModelPayload):
     permission = "moments"
     words = "moments.html.j2"
     predicts = False
+    again = "The difference of two files of sums is exactly the rows that changed."
 
     def arrays(self, plan: Plan) -> Mapping[str, Spec]:
         """Return one array: by scale, products of each two of a row's numbers."""
@@ -256,8 +271,12 @@ def _are_listed(plan: Plan, inputs: Tensor, least: int, whose: Tensor) -> bool:
         if kinds > MOST_LISTED:
             return False
     _, kind = torch.unique(numbers, dim=0, return_inverse=True)
+    asked = asked_of(plan)
+    width, scales = asked.num_summed(plan), len(asked.scales)
+    sums = width * (width + 1) // 2
+    # If it is not known which of those listed are there, two sums are needed for each that is.
     present = int(kind.max()) + 1
-    if present > _triangle(asked_of(plan).num_summed(plan)):
+    if present > sums * max(1.0, scales / 2) and kinds > KINDS_PER_SUM * sums * scales:
         return False
     of_people = torch.unique(torch.stack([kind, whose]), dim=1)[0]
     return int(torch.bincount(of_people).min()) < least
@@ -312,20 +331,51 @@ class _Summed:
             cautions=tuple(self._cautions()),
         )
 
-    @cached_property
-    def total(self) -> Moments:
-        """The sums over all rows of the sites that count."""
+    def _added(self, most: Callable[[str], float]) -> Moments:
+        """The sums of the sites that are not left out by hand, each of so many rows at most."""
         uploads = self.evidence.uploads
         largest = max(uploads, key=lambda accepted: accepted.num_rows).site
         found: Moments | None = None
         for accepted in uploads:
             if accepted.site in self.evidence.leave_out:
                 continue
-            moments = self._moments(accepted)
+            moments = self._moments(accepted).limited(most(accepted.site))
             with naming(largest, "has the most of more rows than can be added"):
                 found = moments if found is None else found.add_(moments)
         assert found is not None  # as a quorum is at least one
         return found
+
+    @cached_property
+    def total(self) -> Moments:
+        """The sums over all rows of the sites that count, each for as many rows as it may."""
+        return self._added(self._most_rows)
+
+    @cached_property
+    def _limits(self) -> RowCaps:
+        counted = [u for u in self.evidence.uploads if u.site not in self.evidence.leave_out]
+        return Caps.of(self.analysis.plan, [u.num_rows for u in counted]).rows
+
+    def _most_rows(self, site: str) -> float:
+        return self._limits.median if site in self.opposed else self._limits.most
+
+    @cached_property
+    def opposed(self) -> dict[str, tuple[float, float]]:
+        """Sites that do not agree with the others, with their and the median correlation.
+
+        Two are taken, and the larger counts: of a site's model with the sums of the others, and of
+        their model with its sums. Honest sites of other patients seldom have neither.
+        """
+        counted = [u for u in self.evidence.uploads if u.site not in self.evidence.leave_out]
+        if len(counted) < _LEAST_COMPARED:
+            return {}
+        total = self._added(lambda _: self._limits.median)  # nobody speaks louder here
+        found = {}
+        for accepted in counted:
+            part = self._moments(accepted).limited(self._limits.median)
+            others = Moments(total.features, total.num_classes, total.sums - part.sums)
+            theirs = part.agreement(fitted(others))
+            found[accepted.site] = max(others.agreement(fitted(part)), theirs)
+        return against_others(found) | isolated(found)
 
     @cached_property
     def model(self) -> NetworkPredictor:
@@ -348,8 +398,8 @@ class _Summed:
     def _cautions(self) -> Iterator[str]:
         if not len(self.analysis.scored_targets):
             yield (
-                "Nobody could check what a single site sent: without labels, sums that are those "
-                "of some rows are taken as they are."
+                "Nobody could check what a single site sent against labels: sums were held against "
+                "those of the other sites alone."
             )
 
     def _sites(self) -> Iterator[SiteResult]:
@@ -366,19 +416,20 @@ class _Summed:
         if len(self.analysis.scored_targets):
             head = as_predictor(fitted(moments))
             alone = self.analysis.score(head.predict(self._scored_inputs))
-            changed = None if is_out else self._influence(moments)
+            counted = moments.limited(self._most_rows(accepted.site))
+            changed = None if is_out else self._influence(counted)
         return SiteResult(
             site=accepted.site,
             digest=accepted.digest,
             kind=accepted.kind,
             num_rows=accepted.num_rows,
             agreed_rows=accepted.agreed_rows,
-            counted_rows=float(accepted.num_rows),
+            counted_rows=min(float(accepted.num_rows), self._most_rows(accepted.site)),
             num_bytes=accepted.num_bytes,
             class_rows=moments.class_rows,
             alone=alone,
             influence=changed,
-            findings=tuple(self._findings(changed, copied)),
+            findings=tuple(self._findings(accepted.site, changed, copied)),
             left_out=is_out,
         )
 
@@ -391,7 +442,14 @@ class _Summed:
         predicted = others.predict(self._scored_inputs)
         return mean_estimate(nll_rows(predicted, targets) - nll_rows(self.predicted, targets))
 
-    def _findings(self, changed: Estimate | None, copied: str) -> Iterator[Finding]:
+    def _findings(self, site: str, changed: Estimate | None, copied: str) -> Iterator[Finding]:
+        if site in self.opposed:
+            yield Finding(
+                kind="opposed",
+                text="Its sums do not agree with those of the other sites: correlation at most "
+                f"{self.opposed[site][0]:+.2f}, where the median site has "
+                f"{self.opposed[site][1]:+.2f}.",
+            )
         if copied:
             yield Finding(kind="copy", text=f"Its sums are those of {copied}: one is a copy.")
         if changed is not None and _is_harm(changed, len(self.evidence.uploads)):
@@ -399,11 +457,6 @@ class _Summed:
                 kind="harmful",
                 text=f"Without it the model is better by {-changed.value:.3f} nats per row.",
             )
-
-
-def _triangle(width: int) -> int:
-    """How many products there are of each two of some features."""
-    return width * (width + 1) // 2
 
 
 def _is_harm(found: Estimate, num_sites: int) -> bool:

@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
+from predbayes.exchange.strict import Finite
 from predbayes.learning.leverage import ENOUGH_ROWS
-from predbayes_study.plan.schema import Added, Count, Finite, Plan
+from predbayes_study.plan.schema import Added, Count, Plan
 
 
 def _scales(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -24,7 +25,6 @@ class Moments(Added):
     excludes: ClassVar[tuple[str, ...]] = (
         "gate",
         "model.module",
-        "rules.max_weight",
         "rules.screening",
         "sealed",
     )

@@ -46,6 +46,8 @@ def survey_command(
 
     own = Site(site)
     read = predbayes_study.Plan.load(plan_file(plan))
+    if read.frozen is not None:
+        _ = predbayes_study.Kit.load(plan_file(plan).parent).signed  # or it is refused
     if suggest:
         again = f"predbayes site survey {quoted(plan)} {quoted(data)}{own.option}"
         show_draft(own, read, data, name, f"{again} --out FILE")
@@ -85,6 +87,7 @@ def merge_command(
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
 ) -> None:
     """Propose ranges, categories and the like; say where sites disagree."""
+    from predbayes.files import write_bytes
     from predbayes_study.extras.survey.merge import merge
     from predbayes_study.plan.text import dump
     from predbayes_study.rules import warning
@@ -103,11 +106,11 @@ def merge_command(
             merged.plan, told, reference, seed, folder=path.parent, file=file
         )
         merged = replace(merged, plan=proposed)
-        rows_path.write_bytes(rows.to_csv(index=False, lineterminator="\n").encode())
+        write_bytes(rows_path, rows.to_csv(index=False, lineterminator="\n").encode())
         say(f"wrote {rows_path}: {counted(len(rows), 'row')}, {reference:,} of them synthetic")
     text = dump(merged.plan, merged.notes)
     predbayes_study.Plan.loads(text, out.name)  # a survey may say anything, and a plan may not
-    out.write_bytes(text.encode())
+    write_bytes(out, text.encode())
     show_findings(warning(doubt.text) for doubt in merged.doubts)
     rows = counted(sum(survey.rows for survey in told), "row")
     doubts = counted(len(merged.doubts), "warning")

@@ -8,6 +8,7 @@
     spellings   words that differ from the plan's, or another site's, by case, accents or a letter
     absent      columns that a site does not have, or hardly ever fills in
     swapped     of two classes the first is as frequent at one site as the second elsewhere
+    rows        a site states several times as many as the largest of the others
 
 Hospitals differ in whom they treat, so each rule asks for far more than that. A doubt is one line
 that names column, sites and figures, and what to do about it.
@@ -19,8 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from predbayes_study.extras.survey.surveyfile import CategoryTold, NumberTold, Survey
-from predbayes_study.plan.schema import Category, Number, Plan
+from predbayes_study.plan.schema import MAX_WEIGHT, Category, Number, Plan
 from predbayes_study.plan.text import toml_value
+from predbayes_study.plan.weight import RowCaps
 from predbayes_study.tables.plausible import (
     ELSEWHERE,
     FAR,
@@ -66,7 +68,28 @@ def disagreements(plan: Plan, surveys: Sequence[Survey]) -> list[Doubt]:
         found += _units(plan, name, numbers)
         found += words_of(plan, name, surveys).doubts
         found += _hardly(name, surveys)
-    return [*found, *_swapped(plan, surveys)]
+    return [*found, *_swapped(plan, surveys), *_loud(plan, surveys)]
+
+
+def counted_rows(plan: Plan, surveys: Sequence[Survey]) -> dict[str, float]:
+    """Return for how many rows each site counts."""
+    most = RowCaps.of(plan, [survey.rows for survey in surveys]).most
+    return {survey.site: min(float(survey.rows), most) for survey in surveys}
+
+
+def _loud(plan: Plan, surveys: Sequence[Survey]) -> Iterator[Doubt]:
+    """Sites whose rows are far beyond those of every other."""
+    counts, times = counted_rows(plan, surveys), plan.rules.max_weight or MAX_WEIGHT
+    for survey in surveys:
+        others = [other.rows for other in surveys if other is not survey]
+        if others and survey.rows > times * max(others):
+            yield Doubt(
+                "",
+                (survey.site,),
+                f"{survey.site} states {counted(survey.rows, 'row')}, more than {plain(times)} "
+                f"times as many as any other site; it counts for "
+                f"{plain(counts[survey.site], 0)}: ask {survey.site} how many it has",
+            )
 
 
 def numbers_of(name: str, surveys: Sequence[Survey]) -> dict[str, NumberTold]:
@@ -232,6 +255,8 @@ def words_of(plan: Plan, name: str, surveys: Sequence[Survey]) -> Words:
     def doubt(survey: Survey, says: str) -> None:
         doubts.append(Doubt(name, (survey.site,), f"{name}: {survey.site} {says}"))
 
+    counts = counted_rows(plan, surveys)
+    heard = [(one, counts[one.site] / one.rows) for one in surveys]
     for survey in sorted(surveys, key=lambda one: -one.rows):
         told = survey.columns.get(name)
         if not isinstance(told, CategoryTold):
@@ -263,7 +288,7 @@ def words_of(plan: Plan, name: str, surveys: Sequence[Survey]) -> Words:
                 "there, or ask what it means",
             )
         elif not spelt:
-            doubts += _missed(name, survey, told, surveys)
+            doubts += _missed(name, survey, told, heard)
     return Words(tuple(new), tuple(doubts))
 
 
@@ -282,14 +307,14 @@ def _of_rows(told: CategoryTold, word: str) -> str:
 
 
 def _missed(
-    name: str, survey: Survey, told: CategoryTold, surveys: Sequence[Survey]
+    name: str, survey: Survey, told: CategoryTold, heard: Sequence[tuple[Survey, float]]
 ) -> Iterator[Doubt]:
     """Words that a site has hardly a row of, and would have many of by what others tell."""
     most = survey.rows + survey.step - sum(count or 0 for count in told.counts)
     for word, count in told.words.items():
         if count is not None:
             continue
-        expected = _share(name, word, survey, surveys) * survey.rows
+        expected = _share(name, word, survey, heard) * survey.rows
         if expected > max(_RARE * most, _MANY_STEPS * survey.step):
             yield Doubt(
                 name,
@@ -299,11 +324,11 @@ def _missed(
             )
 
 
-def _share(name: str, word: str, but: Survey, surveys: Sequence[Survey]) -> float:
-    """How frequent a word is at the other sites that tell it."""
+def _share(name: str, word: str, but: Survey, heard: Sequence[tuple[Survey, float]]) -> float:
+    """How frequent a word is at the other sites that tell it, of each as many rows as count."""
     pairs = [
-        (told.words[word] or 0, survey.rows)
-        for survey in surveys
+        (part * (told.words[word] or 0), part * survey.rows)
+        for survey, part in heard
         if survey is not but
         and isinstance(told := survey.columns.get(name), CategoryTold)
         and told.words.get(word) is not None
@@ -316,12 +341,14 @@ def _share(name: str, word: str, but: Survey, surveys: Sequence[Survey]) -> floa
 
 def second_share(plan: Plan, surveys: Sequence[Survey]) -> float | None:
     """Return how frequent the second of two classes is over sites; None if no site tells."""
-    first = second = 0
+    first = second = 0.0
+    counts = counted_rows(plan, surveys)
     for survey in surveys:
         told = survey.columns.get(plan.target.name)
-        counts = [*told.words.values()] if isinstance(told, CategoryTold) else []
-        if len(counts) == 2 and None not in counts:
-            first, second = first + (counts[0] or 0), second + (counts[1] or 0)
+        words = [*told.words.values()] if isinstance(told, CategoryTold) else []
+        if len(words) == 2 and None not in words:
+            part = counts[survey.site] / survey.rows
+            first, second = first + part * (words[0] or 0), second + part * (words[1] or 0)
     return second / (first + second) if first + second else None
 
 

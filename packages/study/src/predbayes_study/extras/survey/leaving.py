@@ -16,7 +16,7 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.report.pages import render_page
 from predbayes_study.result.schema import FEWEST_TO_POOL
 from predbayes_study.site.policy import Asked
-from predbayes_study.site.release import Approvals, require_no_promise
+from predbayes_study.site.release import Approvals, Leaving, require_no_promise
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.trust.signing import PublicKey, SigningKey, fingerprint
 
@@ -46,15 +46,23 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
             f"--out would overwrite {taken[0]}, which is no survey; choose another name"
         )
     approvals = Approvals.of(own)
+    approvals.recall(out.parent)
     policy = approvals.policy
     policy.require(Asked(leaving=("survey",)))
     require_no_promise(plan, "a survey")
     step, public = policy.least_cell(plan), key.public.hex
     survey = take_survey(plan, own, data, step=step, key=public, moments=policy.allows("moments"))
-    released = approvals.may_attach(plan, survey.kind, survey.digest())
+    manual = plan.upload.release == "manual"
+    kinds = ("survey",) if survey.moments is None else ("survey", "moments")
+    leaving = Leaving(
+        what="survey", digest=survey.digest(), plan=plan.digest(), kinds=kinds, manual=manual
+    )
+    released = not approvals.why_not(leaving)
     path, other = (out, held_back) if released else (held_back, out)
     write_bytes(path, survey.file(key if released else None))
     remove(other)
+    if released:
+        approvals.note_released(leaving, path, held_back)
     rendered = render_survey(plan, survey, num_bytes=len(survey.file(key)), released=released)
     write_bytes(page, rendered.encode())
     return Surveyed(survey, path, page, released)

@@ -9,7 +9,8 @@
     share            of the second of two classes
     other sections   as `plan new` writes them, where the draft does not have them
 
-A site whose unit is doubted counts for none of these until it is mended. What was proposed why
+No site counts for more rows than `rules.max_weight` allows. A site whose unit is doubted counts for
+none of these until it is corrected. What was proposed why
 stands above each column as a comment.
 """
 
@@ -24,6 +25,7 @@ from predbayes.errors import StudyError
 from predbayes.exchange.strict import folded_name
 from predbayes_study.extras.survey.disagree import (
     Doubt,
+    counted_rows,
     disagreements,
     is_far,
     numbers_of,
@@ -101,7 +103,7 @@ def _proposed(plan: Plan, name: str, column: Scalar, surveys: Sequence[Survey]) 
     if isinstance(column, Category):
         change["categories"] = (*column.categories, *words_of(plan, name, surveys).new)
     else:
-        change |= _numbers(name, column, surveys)
+        change |= _numbers(plan, name, column, surveys)
     return column.model_copy(update=change)
 
 
@@ -127,7 +129,7 @@ def agreeing(name: str, surveys: Sequence[Survey]) -> dict[str, NumberTold]:
     return {site: told for site, told in numbers.items() if site in most or is_near(told)}
 
 
-def _numbers(name: str, column: Number, surveys: Sequence[Survey]) -> dict[str, Any]:
+def _numbers(plan: Plan, name: str, column: Number, surveys: Sequence[Survey]) -> dict[str, Any]:
     """Range, centre and scale of a column of numbers, as far as they are told."""
     told = agreeing(name, surveys)
     if not told:
@@ -136,9 +138,9 @@ def _numbers(name: str, column: Number, surveys: Sequence[Survey]) -> dict[str, 
     low, high = far_ends(list(told.values()), _FAR_LEVEL)
     if column.range is None and low < high:
         change["range"] = round_outward(low, high)
-    rows = {survey.site: survey.rows for survey in surveys}
+    rows = counted_rows(plan, surveys)
     limits = change.get("range", column.range)
-    columns = ((Marginal.of(one, limits), float(rows[site])) for site, one in told.items())
+    columns = ((Marginal.of(one, limits), rows[site]) for site, one in told.items())
     centre, scale = centre_and_scale((one, weight) for one, weight in columns if one is not None)
     if scale > 0:
         change |= {"centre": six_digits(centre), "scale": six_digits(scale)}
@@ -153,13 +155,17 @@ def _target(plan: Plan, surveys: Sequence[Survey]) -> Target:
     target = plan.target
     if "share" in target.allowed:
         share = second_share(plan, surveys)
-        if share is None or target.share is not None or _num_rows(surveys) < MIN_TOLD:
+        if (
+            share is None
+            or target.share is not None
+            or sum(counted_rows(plan, surveys).values()) < MIN_TOLD
+        ):
             return target
         return target.model_copy(update={"share": min(max(round(share, 2), 0.01), 0.99)})
     # Intervals of times are for people to choose.
     if "scale" not in target.allowed or target.transform != "none" or target.scale is not None:
         return target
-    units = _numbers(target.name, Number(type="number"), surveys)
+    units = _numbers(plan, target.name, Number(type="number"), surveys)
     return target.model_copy(update={k: v for k, v in units.items() if k != "range"})
 
 

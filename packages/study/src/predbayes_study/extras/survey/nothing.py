@@ -95,8 +95,10 @@ def run_from_nothing(out: Path, say: Say) -> tuple[Path, Result]:
     say("each site: predbayes site survey draft.toml tumours.csv --out NAME.survey")
     surveys = {}
     for name, table in tables.items():
-        own, path = SiteFile(format=1, name=name), out / name / f"{name}.survey"
-        surveys[name] = write_survey(draft, own, keys[name], table, path)
+        here = out / name
+        (here / "site.toml").write_bytes(f'format = 1\nname = "{name}"\n'.encode())
+        own = SiteFile.load(here / "site.toml")  # the site's books are beside it
+        surveys[name] = write_survey(draft, own, keys[name], table, here / f"{name}.survey")
     say(f"predbayes plan merge draft.toml *.survey --out plan.toml --reference {NUM_SYNTHETIC}")
     told = [written.survey for written in surveys.values()]
     merged, file = merge(draft, told), "plan-reference.csv"

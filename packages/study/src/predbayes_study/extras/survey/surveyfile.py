@@ -19,17 +19,14 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from predbayes.exchange.strict import SiteName, Strict
+from predbayes.exchange.strict import MAX_ROWS, Finite, RowCount, SiteName, Strict
 from predbayes.files import open_regular
-from predbayes_study.plan.schema import Digest, Finite, Plan, Positive
+from predbayes_study.plan.schema import Digest, Plan, Positive
 from predbayes_study.trust.signing import SigningKey
 from predbayes_study.trust.statement import Signed, Statement
 
 LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """Of the quantiles that may be told, in percent."""
-
-MAX_ROWS = 10**9
-"""That a survey is of."""
 
 MAX_WORDS = 20
 """Words that the plan does not have, told of one column."""
@@ -44,14 +41,13 @@ MAX_BYTES = 20_000_000
 """Of a file that is looked at."""
 
 Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
-Count = Annotated[int, Field(ge=0, le=MAX_ROWS)]
-Counts = dict[Annotated[str, Field(max_length=MAX_WORD)], Count]
+Counts = dict[Annotated[str, Field(max_length=MAX_WORD)], RowCount]
 
 
 class Told(Strict):
     """What is told of any column."""
 
-    missing: Count | None  # rows without a value
+    missing: RowCount | None  # rows without a value
 
 
 class NumberTold(Told):
@@ -61,7 +57,7 @@ class NumberTold(Told):
     unit: str
     factor: Finite  # by which the site's numbers came to the unit, and
     offset: Finite
-    unreadable: Count | None  # rows with something that is no number
+    unreadable: RowCount | None  # rows with something that is no number
     # Numbers far from all others that often mean missing, and their rows.
     codes: Annotated[Counts, Field(max_length=MAX_WORDS)]
     decimals: Annotated[int, Field(ge=0, le=6)]  # with which nearly all of them are written
@@ -97,10 +93,10 @@ class CategoryTold(Told):
     """What is told of a column of words."""
 
     type: Literal["category"] = "category"
-    words: dict[str, Count | None]  # rows of each word of the plan
+    words: dict[str, RowCount | None]  # rows of each word of the plan
     # Of frequent words that the plan does not have.
     unlisted: Annotated[Counts, Field(max_length=MAX_WORDS)]
-    other: Count | None  # of all rarer ones together
+    other: RowCount | None  # of all rarer ones together
 
     @property
     def counts(self) -> tuple[int | None, ...]:

@@ -1,6 +1,6 @@
 r"""Reference rows drawn from surveys: like the sites' rows in what was told, and nobody's.
 
-Each row is drawn like those of one site, and sites take part by their rows:
+Each row is drawn like those of one site, and sites take part by the rows that they count for:
 
     value      a Gaussian copula: normal numbers with the told correlations, each put through the
                quantile function of its column (`marginal`) and rounded as the site's cells are
@@ -30,6 +30,7 @@ import torch
 
 from predbayes.errors import PlanError
 from predbayes.seeding import generator
+from predbayes_study.extras.survey.disagree import counted_rows
 from predbayes_study.extras.survey.marginal import Marginal
 from predbayes_study.extras.survey.merge import agreeing
 from predbayes_study.extras.survey.section import SurveyTerms, Synthetic
@@ -64,10 +65,11 @@ def draw_rows(plan: Plan, surveys: Sequence[Survey], num_rows: int, seed: int) -
     """
     told = sorted(surveys, key=lambda survey: survey.site)  # in whatever order they are given
     correlations = [_correlations(plan, one) for one in told]
-    shared = _pooled([(one.rows, own) for one, own in zip(told, correlations, strict=True)])
+    counts = counted_rows(plan, told)
+    shared = _pooled([(counts[s.site], own) for s, own in zip(told, correlations, strict=True)])
     rng = generator(seed, "synthetic reference rows")
     parts = []
-    numbers = _allotted([one.rows for one in told], num_rows)
+    numbers = _allotted([counts[one.site] for one in told], num_rows)
     for survey, own, num in zip(told, correlations, numbers, strict=True):
         matrix = _sound(np.where(np.isnan(own), shared, own))
         normals = torch.randn(num, len(matrix), generator=rng, dtype=torch.float64)
@@ -117,7 +119,7 @@ def with_rows(
     return plan.model_copy(update={"reference": reference, "sections": sections}), rows
 
 
-def _allotted(weights: Sequence[int], num: int) -> list[int]:
+def _allotted(weights: Sequence[float], num: int) -> list[int]:
     """So many in all, by weight; whoever is cut most gets what is left."""
     exact = np.array(weights) / sum(weights) * num
     whole = np.floor(exact).astype(int)
@@ -131,7 +133,7 @@ def _allotted(weights: Sequence[int], num: int) -> list[int]:
 
 def _rows(plan: Plan, survey: Survey, surveys: Sequence[Survey], levels: Array) -> pd.DataFrame:
     """Rows from levels, (N, 2 columns): of values, then of whether they are missing."""
-    rows_of = {one.site: one.rows for one in surveys}
+    rows_of = counted_rows(plan, surveys)
     columns: dict[str, list[str]] = {}
     for index, (name, column) in enumerate(plan.scalars.items()):
         told, cells, at = survey.columns.get(name), [""] * len(levels), levels[:, index]
@@ -282,10 +284,10 @@ def _density(level: float) -> float:
     return _normal.pdf(_normal.inv_cdf(level)) if inside else 0.0
 
 
-def _pooled(weighted: Sequence[tuple[int, Array]]) -> Array:
+def _pooled(weighted: Sequence[tuple[float, Array]]) -> Array:
     """Mean over sites, by rows, of what is told; 0 where nobody tells."""
     told = np.stack([matrix for _, matrix in weighted])
-    weights = np.array([float(rows) for rows, _ in weighted])[:, None, None] * ~np.isnan(told)
+    weights = np.array([rows for rows, _ in weighted])[:, None, None] * ~np.isnan(told)
     total = weights.sum(0)
     mean: Array = (weights * np.nan_to_num(told)).sum(0) / np.where(total > 0, total, 1.0)
     return mean

@@ -18,10 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from predbayes.exchange.strict import Finite
+from predbayes_study.extras.survey.disagree import counted_rows
 from predbayes_study.extras.survey.marginal import Marginal
 from predbayes_study.extras.survey.merge import agreeing
 from predbayes_study.extras.survey.surveyfile import NumberTold, Survey
-from predbayes_study.plan.schema import Finite, Plan, Section
+from predbayes_study.plan.schema import Plan, Section
 from predbayes_study.report.outstanding import is_listed
 from predbayes_study.report.pages import render_page
 from predbayes_study.result.schema import FEWEST_TO_POOL, Result
@@ -165,7 +167,7 @@ def summed(counts: Sequence[Count | None]) -> Count | None:
 
 def _pooled(plan: Plan, name: str, surveys: Sequence[Survey]) -> Middle | None:
     """Quartiles of the rows of all sites whose units agree and that told quartiles."""
-    rows = {survey.site: survey.rows for survey in surveys}
+    rows, counts = {survey.site: survey.rows for survey in surveys}, counted_rows(plan, surveys)
     told = {
         site: one
         for site, one in agreeing(name, surveys).items()
@@ -176,9 +178,10 @@ def _pooled(plan: Plan, name: str, surveys: Sequence[Survey]) -> Middle | None:
     marginals = (Marginal.of(one, plan.column(name).range) for one in told.values())
     values = np.concatenate([one.at(_LEVELS) for one in marginals if one is not None])
     known = [
-        max(rows[site] - sum(count or 0 for count in one.counts), 1) for site, one in told.items()
+        max(rows[site] - sum(count or 0 for count in one.counts), 1) * counts[site] / rows[site]
+        for site, one in told.items()
     ]
-    weights = np.repeat(np.array(known, dtype=float), len(_LEVELS))
+    weights = np.repeat(np.array(known), len(_LEVELS))
     order = np.argsort(values, kind="stable")
     levels = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
     places = max(one.decimals for one in told.values())

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+
+import torch
+from torch import Tensor
 
 from predbayes.errors import UploadError
-from predbayes.predictive.families import Categorical
-from predbayes.predictive.metrics import (
-    DIAGRAM_BINS,
-    bin_of,
-    confidences,
-    hit_rows,
-    reliability,
-)
+from predbayes.predictive.metrics import DIAGRAM_BINS, bin_of
 from predbayes_study.payloads.details import BinSums, Evaluation
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import Bin
@@ -37,21 +32,24 @@ class ConfidenceBins:
         """Count rows of several classes; None where a bin has few."""
         if not task_of(rows.plan).by_class or rows.plan.num_outputs == 2:
             return None
-        sums = reliability(cast("Categorical", rows.predictive), rows.targets, DIAGRAM_BINS)
+        stated = _stated(rows)
+        place = bin_of(stated, DIAGRAM_BINS)
+        counts, hits, sums = (
+            torch.bincount(place, weights, DIAGRAM_BINS).tolist()
+            for weights in (torch.ones_like(stated), rows.values["accuracy"], stated)
+        )
         least = rows.plan.rules.min_cell
-        if len(rows.targets) < FEWEST_COUNTED or any(0 < n < least for n in sums.count):
+        if len(rows.targets) < FEWEST_COUNTED or any(0 < n < least for n in counts):
             return None
         return BinSums(
-            rows=tuple(sums.count),
-            hits=tuple(sums.hits),
-            confidence=tuple(map(rounded, sums.confidence_sum)),
+            rows=tuple(map(int, counts)),
+            hits=tuple(map(int, hits)),
+            confidence=tuple(map(rounded, sums)),
         )
 
     def cells(self, rows: HeldOutRows, sent: BinSums) -> list[Cells]:
         """Return hits by confidence."""
-        predictive = cast("Categorical", rows.predictive)
-        hits = hit_rows(predictive, rows.targets).long()
-        return [Cells(hits + 2 * bin_of(confidences(predictive), DIAGRAM_BINS))]
+        return [Cells(rows.values["accuracy"].long() + 2 * bin_of(_stated(rows), DIAGRAM_BINS))]
 
     def check(self, plan: Plan, sent: BinSums, beside: Evaluation, num_rows: int) -> None:
         """Refuse small or impossible bins."""
@@ -82,3 +80,10 @@ class ConfidenceBins:
             )
             if count
         )
+
+
+def _stated(rows: HeldOutRows) -> Tensor:
+    """The probability of each row's predicted class, which other blocks' may exceed, (N,)."""
+    assert rows.said.predicted is not None
+    probs: Tensor = rows.said.predictive.log_probs.double().exp()
+    return probs.gather(1, rows.said.predicted[:, None])[:, 0]

@@ -12,9 +12,10 @@ below that of the rows, and the promise holds.
 
 Bins end on a grid that is the same everywhere, and none has fewer rows than `min_cell`. They are
 cut from the top, where bounds are. The last bin has no end, so its rows promise nothing. Other
-statistics are of clipped predictions; here that would break the promise. Edges are left out that
-part rows too nearly as the other tables of the evaluation do (`disclosure.Edges`). Of two classes a
-score below 1/2 is a hit, so no edge divides a bin of risk around 1/2.
+statistics are of the middles of blocks; here that would break the promise. So of classes no edge
+parts a block, whatever its outcomes are (`Alike.edges`). Edges are left out, too, that part rows
+too nearly as the other tables of the evaluation do (`disclosure.Edges`). Of two classes a score
+below 1/2 is a hit, so no edge divides a bin of risk around 1/2.
 """
 
 from __future__ import annotations
@@ -124,10 +125,10 @@ class CountsOfScores:
     def make(
         self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]
     ) -> ScoreCounts | None:
-        """Count the scores of predictions as they are, not clipped."""
+        """Count the scores of predictions as they are, not those of blocks."""
         plan, task, rules = rows.plan, task_of(rows.plan), list[Edges]()
-        grid, least = task.grid, plan.rules.min_cell
-        if not grid:
+        grid, least = rows.said.edges or task.grid, plan.rules.min_cell
+        if not task.grid:
             return None
         scores = task.strangeness(rows.unclipped, rows.targets)
         if least > 1:  # otherwise every row may be told of

@@ -1,27 +1,51 @@
-"""What keeps an evaluation from telling of people: the rules that all of its statistics obey.
+r"""What keeps an evaluation from revealing people: the rules that all of its statistics obey.
 
-Anyone who has the model and knows people by their columns can ask which of them the sums are sums
-of. Six digits over five rows answered: who, and each one's outcome. So what leaves is little
+Anyone who has the model and knows people by their columns can ask which of them the sums are about.
+The model can be made for that: it may say anything of anybody, so it can set one person apart. What
+is exact can then be added and subtracted until that person is left. So what leaves is little
 against what it could be about:
 
-    rows       at least 30, and the plan's `min_cell`; for counts and groups at least 100
+    rows       at least 30, and six times the plan's `min_cell`; for counts and groups at least 100
     digits     three, of S1 and of the spread S2 - S1^2 / n: about ten bits a number
     counts     none in a bin or a group is below `min_cell`
-    alike      predictions of a row are clipped to those of at least four others
+    alike      the same is said of at least k = max(5, `min_cell`) rows together
 
-The last is against a model made to ask about one person: 1/2 for everyone else, and sure of
-them.
+**Alike.** What the model says of a row is clipped to what it says of k - 1 others, and by it rows
+are put into blocks of k to 2 k - 1. Each row counts with the middle of its block. Blocks do not
+depend on outcomes, and none is in two groups that are told. With b the block of a row and y its
+outcome, every statistic is
 
-No count below `min_cell` may follow from others either. An evaluation tells some rows exactly:
-hits, also by confidence, events by risk, and those of groups. Each such table parts all rows into
-`Cells`. A stretch of scores between two edges tells of few people if it is a union of cells but for
-few rows. With `in` and `out` the rows of a cell inside the stretch and outside,
+    F(number of rows with b and y, for all b and y),
+
+so it stays the same, to the bit but for the rounding of floats, if two rows of a block exchange
+their outcomes. Whatever is added or subtracted: which of at least k people has an outcome does not
+follow, unless all of them have it.
+
+Several classes would leave blocks too coarse, so each class c has blocks of its own, b_c, by its
+probability and by whether it is the predicted one, and every number is
+
+    F(number of rows with y = c and b_c; number of rows with b_c, for all c).
+
+So a linear combination that depends on whether somebody has class c depends on it in the same way
+for at least k rows. Blocks of different classes may differ in few rows: of a model that was made
+for it, whether somebody is among the rows can follow from how many have which risk of two classes.
+
+**Scores** have to be of predictions as they are, or promised coverage would not hold. Of classes an
+edge between their bins is one that parts no block, whatever its outcomes are, so their counts are
+of the same form. Which edges there are depends on predictions alone; if something else is said of
+one person, that it is missing can reveal that the person is among the rows, and not the outcome. Of
+numbers counts of scores are not of that form, and only what follows next holds of them.
+
+No count below `min_cell` may follow from others by subtraction either. An evaluation reports some
+rows exactly: hits, also by confidence, events by risk, and those of groups. Each such table parts
+all rows into `Cells`. A stretch of scores between two edges is about few people if it is a union of
+cells but for few rows. With `in` and `out` the rows of a cell inside the stretch and outside,
 
     rows by which the stretch differs from the nearest union of cells  =  sum of min(in, out),
 
 so an edge that makes this less than `min_cell` is left out (`Edges`). None at all is fine where
-every cell has `min_cell` rows: nothing new follows. For groups it is not: a model can be made such
-that one outcome of one person decides between none and one.
+every cell has `min_cell` rows: nothing new follows. For groups, and for numbers, it is not: a model
+can be made such that one outcome of one person decides between none and one.
 
 Events by risk are bins of scores themselves. Then only unions inside the stretch, or around it, can
 be subtracted, so the rows inside of all cells that an edge parts count together, and so do those
@@ -37,9 +61,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from predbayes.predictive.families import Predictive
 from predbayes_study.plan.schema import Plan
-from predbayes_study.tasks import task_of
 
 FEWEST_ROWS = 30
 """Held-out rows of an evaluation, whatever the plan says; fewer can be told apart by their sums."""
@@ -55,12 +77,17 @@ SLACK = 0.006
 """Share by which it may change a sum of several, or a quotient."""
 
 _FEWEST_ALIKE = 5
-_FARTHEST = 5.0
+_FEWEST_BLOCKS = 6
+
+
+def num_alike(plan: Plan) -> int:
+    """Return of how many rows the same is said, at least."""
+    return max(_FEWEST_ALIKE, plan.rules.min_cell)
 
 
 def fewest_rows(plan: Plan) -> int:
     """Return the number of rows below which nothing is sent."""
-    return max(FEWEST_ROWS, plan.rules.min_cell)
+    return max(FEWEST_ROWS, _FEWEST_BLOCKS * num_alike(plan))
 
 
 def rounded(value: float) -> float:
@@ -68,26 +95,11 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
-    """Clip predictions of rows, so that no few of them stand out.
-
-    The greatest probabilities of all rows, the second greatest and so on, the hazards of each
-    interval, or the means and the variances, lie between the fifth least and the fifth greatest of
-    them; if `min_cell` is above five, that, but at most a sixth of the rows at each end. No class
-    has less than a hundredth of an equal share, so no row costs more than log(100 C) nats and a
-    little; odds of hazards are bounded the same way; no mean is further from the rows' own than
-    five of their standard deviations, which no plan can choose.
-    """
-    kth = max(1, min(max(_FEWEST_ALIKE, plan.rules.min_cell), len(predictive) // 6))
-    clipped: Predictive = task_of(plan).clipped(predictive, targets, kth)
-    return clipped
-
-
 class Cells(NamedTuple):
     """Rows by the cells of one table that an evaluation tells."""
 
     place: Tensor  # (N,) the cell of each row
-    of_groups: bool = False
+    may_equal: bool = True  # whether a stretch may be a union of cells
     by_score: bool = False  # whether a cell's scores lie between two that are told
 
 
@@ -100,7 +112,7 @@ class Edges:
         rows = torch.nn.functional.one_hot(kinds[ordered.indices]).cumsum(0)
         self._scores = ordered.values
         self._below = torch.cat([torch.zeros_like(rows[:1]), rows])  # of each cell, (N + 1, G)
-        may_equal = not cells.of_groups and int(sizes.min()) >= min_cell
+        may_equal = cells.may_equal and int(sizes.min()) >= min_cell
         self._fewest, self._min_cell, self._by_score = int(may_equal), min_cell, cells.by_score
 
     def refuses(self, edges: Sequence[float]) -> bool:

@@ -22,7 +22,6 @@ from predbayes_study.result.schema import GroupScores
 from predbayes_study.result.statistics.disclosure import FEWEST_COUNTED, ROUNDING, Cells, rounded
 from predbayes_study.result.statistics.means import estimate_of, is_possible, is_rounded, sums_of
 from predbayes_study.result.statistics.statistic import HeldOutRows
-from predbayes_study.tasks import task_of
 
 _NLL = MEASURES["nll"]
 
@@ -37,13 +36,13 @@ class GroupCounts:
 
     def make(self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]) -> Grouped | None:
         """Sum up each group that may be told of; None where that is none."""
-        plan, inputs = rows.plan, rows.inputs
+        plan = rows.plan
         too_few_events = len(plan.event_indices) == 1 and beside.risks is None
-        if inputs is None or too_few_events or len(rows.targets) < FEWEST_COUNTED:
+        if rows.inputs is None or too_few_events or len(rows.targets) < FEWEST_COUNTED:
             return None
         found = [
             _sums(rows, grouping.column, name, members)
-            for grouping, groups in told_groups(plan, inputs, rows.targets)
+            for grouping, groups in told_groups(plan, rows.groups, rows.targets)
             for name, members in zip((*grouping.names, ELSEWHERE), groups, strict=True)
             if members is not None
         ]
@@ -51,16 +50,15 @@ class GroupCounts:
 
     def cells(self, rows: HeldOutRows, sent: Grouped) -> list[Cells]:
         """Return the rows of groups, with an event by class; one table for each grouping."""
-        assert rows.inputs is not None
         found = []
-        for _, groups in told_groups(rows.plan, rows.inputs, rows.targets):
+        for _, groups in told_groups(rows.plan, rows.groups, rows.targets):
             place = torch.zeros(len(rows.targets), dtype=torch.int64)  # in none that is told of
             for number, members in enumerate(groups, 1):
                 if members is not None:
                     place[members] = number
             if len(rows.plan.event_indices) == 1:
                 place = 2 * place + rows.targets.long()
-            found.append(Cells(place, of_groups=True))
+            found.append(Cells(place, may_equal=False))
         return found
 
     def check(self, plan: Plan, sent: Grouped, beside: Evaluation, num_rows: int) -> None:
@@ -101,17 +99,16 @@ class GroupCounts:
 
 def _sums(rows: HeldOutRows, column: str, name: str, members: torch.Tensor) -> GroupSums:
     num_rows = len(members)
-    plan, predictive = rows.plan, rows.predictive[members]
-    risks = task_of(plan).event_risks(plan, predictive, rows.targets[members])
-    if risks is None:
+    if len(rows.plan.event_indices) != 1:
         nll = sums_of(_NLL, rows.values["nll"][members])
         return GroupSums(column=column, name=name, rows=num_rows, nll=nll)
+    risks = rows.risks(rows.plan.event_indices[0])
     return GroupSums(
         column=column,
         name=name,
         rows=num_rows,
-        events=risks.num_events,
-        expected=rounded(float(risks.risk.sum())),
+        events=int(risks.event[members].sum()),
+        expected=rounded(float(risks.risk[members].sum())),
     )
 
 

@@ -44,7 +44,9 @@ class MeansOfRows:
 
     def cells(self, rows: HeldOutRows, sent: Means) -> list[Cells]:
         """Return the rows that each share counts."""
-        return [Cells(of.long()) for name, of in rows.values.items() if MEASURES[name].is_share]
+        equal = task_of(rows.plan).by_class
+        shares = [of for name, of in rows.values.items() if MEASURES[name].is_share]
+        return [Cells(of.long(), may_equal=equal) for of in shares]
 
     def check(self, plan: Plan, sent: Means, beside: Evaluation, num_rows: int) -> None:
         """Refuse other measures than the task's, and impossible or too precise sums."""
@@ -74,9 +76,12 @@ def sums_of(measure: Measure, rows: Tensor) -> Sums:
     """Sum up the values of rows, (N,), with as many digits as may leave a site."""
     if measure.is_share:
         return Sums(total=float(rows.sum()))
-    rows = rows.double()
-    total, spread = rounded(float(rows.sum())), float((rows - rows.mean()).square().sum())
-    return Sums(total=total, squares=total * total / len(rows) + rounded(spread))
+    values = rows.double().tolist()
+    # Exact sums, because those of floats would depend on the order of rows.
+    exact = math.fsum(values)
+    total, mean = rounded(exact), exact / len(values)
+    spread = math.fsum((value - mean) ** 2 for value in values)
+    return Sums(total=total, squares=total * total / len(values) + rounded(spread))
 
 
 def is_rounded(measure: Measure, sums: Sums, num_rows: int) -> bool:

@@ -26,14 +26,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from predbayes.errors import UploadError
 from predbayes.predictive.estimate import Estimate, Z, share, wilson
-from predbayes.predictive.families import Categorical
 from predbayes.predictive.risk import (
     AT_THRESHOLD,
     MOST_SLOPE,
@@ -229,13 +227,13 @@ class RiskCounts:
 
     def make(self, rows: HeldOutRows, beside: Evaluation, told: Sequence[Cells]) -> Counted | None:
         """Count each class; None where a site has too few rows of some kind."""
-        plan, predictive = rows.plan, cast("Categorical", rows.predictive)
+        plan = rows.plan
         few = len(rows.targets) < FEWEST_COUNTED or len(plan.event_indices) > _MOST_CLASSES
         if not plan.event_indices or few:
             return None
         found = []
         for index in plan.event_indices:
-            risks = Risks.of(predictive, rows.targets, index)
+            risks = rows.risks(index)
             bins = RiskBins.count(risks, plan.rules.min_cell, plan.thresholds)
             if bins is None:
                 return None
@@ -253,10 +251,9 @@ class RiskCounts:
 
     def cells(self, rows: HeldOutRows, sent: Counted) -> list[Cells]:
         """Return events by bin, for each class."""
-        predictive = cast("Categorical", rows.predictive)
         found = []
         for index, one in zip(rows.plan.event_indices, sent, strict=True):
-            risks = Risks.of(predictive, rows.targets, index)
+            risks = rows.risks(index)
             edges = torch.tensor(one.edges, dtype=torch.float64)
             place = torch.bucketize(risks.risk, edges, right=True)
             found.append(Cells(2 * place + risks.event.long(), by_score=True))

@@ -7,13 +7,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from predbayes.predictive.families import Predictive
+from predbayes.predictive.risk import Risks
 from predbayes_study.payloads.details import Evaluation
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.scoring import row_values
-from predbayes_study.result.statistics.disclosure import Cells, alike
+from predbayes_study.result.groups import Counted, counted_groups
+from predbayes_study.result.statistics.disclosure import (
+    FEWEST_COUNTED,
+    Cells,
+    fewest_rows,
+    num_alike,
+)
+from predbayes_study.tasks import task_of
+from predbayes_study.tasks.blocks import Alike
 
 S = TypeVar("S")
 
@@ -28,14 +37,27 @@ class HeldOutRows:
     inputs: Tensor | None = None  # to the network; without them there are no groups
 
     @cached_property
-    def predictive(self) -> Predictive:
-        """What may be told of: predictions that are clipped to those of other rows."""
-        return alike(self.plan, self.unclipped, self.targets)
+    def groups(self) -> Counted:
+        """The groups of the plan that rows are counted in, and which rows no group may part."""
+        inputs = self.inputs if len(self.targets) >= FEWEST_COUNTED else None
+        return counted_groups(self.plan, inputs, len(self.targets), fewest_rows(self.plan))
+
+    @cached_property
+    def said(self) -> Alike[Any]:
+        """What is said of each row's block: all that may be told of predictions."""
+        task, least = task_of(self.plan), num_alike(self.plan)
+        found: Alike[Any] = task.alike(self.unclipped, self.targets, least, self.groups.apart)
+        return found
 
     @cached_property
     def values(self) -> Mapping[str, Tensor]:
         """The values by row, (N,), of each measure of the plan's task."""
-        return row_values(self.plan, self.predictive, self.targets)
+        return task_of(self.plan).values(self.plan, self.said, self.targets)
+
+    def risks(self, index: int) -> Risks:
+        """The risks of one class, against all others."""
+        log_probs = self.said.predictive.log_probs[:, index].double()
+        return Risks(log_probs - torch.log1p(-log_probs.exp()), self.targets == index)
 
 
 class Statistic(Protocol[S]):
