@@ -81,8 +81,17 @@ class ModelPayload(Payload):
     words: ClassVar[str] = ""
     """Template of the blocks of report, model card and egress page that it words otherwise."""
 
+    masks: ClassVar[bool] = False
+    """Whether nobody reads a single upload, but sums of many sites alone."""
+
+    again: ClassVar[str] = ""
+    """What a second upload of nearly the same rows reveals beside the first, in sentences.
+
+    A person at the site is asked before it is made. Empty: no more than each alone.
+    """
+
     refusals_tell: ClassVar[bool] = True
-    """Whether a site may say, by what it refuses, what it found of all its rows."""
+    """Whether a site may refuse by what it found in its rows; otherwise no row decides that."""
 
     @abstractmethod
     def in_words(self, plan: Plan) -> str:
@@ -121,9 +130,15 @@ class ModelPayload(Payload):
         del own, may_make
         return b""
 
-    def require_table(self, plan: Plan, frame: pd.DataFrame) -> None:
-        """Refuse a table that lacks what the upload needs beside inputs and targets."""
+    def usable(self, plan: Plan, frame: pd.DataFrame) -> Tensor | None:
+        """Return which rows count, (N,), None for all; refuse a table that lacks a column.
+
+        Args:
+            plan: Plan of the study.
+            frame: A site's table in the plan's columns.
+        """
         del plan, frame
+        return None
 
     def hold_out(self, plan: Plan, site: str, rows: SiteRows) -> Tensor | None:
         """Return which rows are held out, (N,); None if the plan's seed draws them."""

@@ -60,6 +60,7 @@ def new_plan(
     ] = None,
 ) -> None:
     """Draft a plan from a table; you fill in what no table can tell."""
+    from predbayes.files import write_bytes
     from predbayes_study.kit.draft import Unlabelled, draft, study_name
     from predbayes_study.plan.text import dump
     from predbayes_study.tables.reading import read_reference
@@ -81,7 +82,7 @@ def new_plan(
         event=event,
         vectors=guess_vectors(rows, data),
     )
-    out.write_bytes(dump(drafted.plan).encode())
+    write_bytes(out, dump(drafted.plan).encode())
     plan = drafted.plan
     say(f"wrote {out}: {target} ({task_of(plan).in_words(plan)}) from {len(plan.columns)} columns")
     for note in drafted.notes:

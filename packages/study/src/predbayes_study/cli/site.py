@@ -164,6 +164,7 @@ def approve_command(
 
     new, thing = Site(site).approve(what, by, key)
     say(f"{'approved' if new else 'was approved before'}: {thing.kind} {thing.digest}")
+    say(*(f"this allows it {allowed}" for allowed in thing.allows))
     say(f"in words: {fingerprint(thing.digest)}")
     if thing.made_by:
         say(f"next: the same predbayes site {thing.made_by} again; it signs what was approved")
@@ -183,7 +184,9 @@ def revoke_command(
     new, thing = Site(site).approve(what, by, key, revoke=True)
     say(f"{'revoked' if new else 'was revoked before'}: {thing.kind} {thing.digest}")
     say(f"in words: {fingerprint(thing.digest)}")
+    say(*(f"taken back, no longer signed: {path}" for path in thing.taken_back))
     say("what has left already stays with the coordinator: ask for its withdrawal")
+    say("copies of signed files that you made elsewhere stay: delete them")
 
 
 @app.command("train")
@@ -245,6 +248,7 @@ def verify_command(
     """Check what the coordinator signed, offline."""
     from predbayes_study.site.site import Site, VerificationError
     from predbayes_study.trust.signing import fingerprint
+    from predbayes_study.trust.statement import Receipt
 
     own = Site(site)
     try:
@@ -255,6 +259,12 @@ def verify_command(
         raise
     for statement in found.statements:
         say(_line(statement))
+        if isinstance(statement, Receipt) and statement.upload is not None:
+            entry = min(statement.heads)
+            say(
+                f"it says that entry {entry} took the upload in; whether the ledger has it, the "
+                f"ledger tells: predbayes study verify --contains {statement.heads[entry]}"
+            )
     if not words and key is None and found.key is not None:
         say(f"coordinator's key: {found.key.fingerprint}")
         say(f"compare by telephone: {fingerprint(found.statements[0].plan)}")

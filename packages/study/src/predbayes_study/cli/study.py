@@ -271,7 +271,7 @@ def verify(
     ] = False,
     contains: Annotated[
         list[str] | None,
-        typer.Option(metavar="HEAD", help="A noted head of the ledger; may be repeated."),
+        typer.Option(metavar="HEAD|FILE", help="A noted head, or a receipt; may be repeated."),
     ] = None,
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The coordinator's .pub, from himself.")
@@ -326,6 +326,8 @@ def _show(found: Status) -> None:
     if len(found.sites) < found.num_sites:
         count = f"{found.num_awaited:,} of {found.num_sites:,} sites are awaited"
         say(f"{count}, the first {len(found.sites)} shown; --all shows every site")
+    for doubt in found.doubts:
+        say(doubt)
     for site in found.due[:MOST_SITES]:
         say(f"kept as long as the plan says: predbayes study delete {quoted(Path(site))}")
     if more := found.due[MOST_SITES:]:

@@ -5,6 +5,9 @@ difference of two sums is the summand. With few sites that is much of what the s
 come of a withdrawal, of a late site, of a corrected upload, of `--leave-out`, and of screening that
 leaves out a site which an earlier result had, or the other way round. Whom screening leaves out is
 known only after it: what is said before a result is made is said again of the sites that are in it.
+
+The results compared are those of this study. Another study of the same sites has a ledger of its
+own, and may have a result that differs from one here by one site.
 """
 
 from __future__ import annotations

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from predbayes.errors import StudyError, no_such
+from predbayes.errors import StudyError, UploadError, checking, no_such
+from predbayes.exchange.header import UploadInfo
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.progress import tell_step
 from predbayes.threads import threads
@@ -30,14 +32,19 @@ from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.outstanding import site_files
 from predbayes_study.report.report import render_card, render_report
-from predbayes_study.result.accepted import RESULT_FILE
-from predbayes_study.result.analysis import Conclusion, Evidence, ResultMeta
+from predbayes_study.result.accepted import RESULT_FILE, Accepted, AcceptedUpload
+from predbayes_study.result.analysis import Conclusion, Evidence, ResultMeta, UnusableUploadError
 from predbayes_study.result.evaluation import at_sites
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.result.schema import Result
+from predbayes_study.result.schema import Finding, Result, SiteResult
 from predbayes_study.result.statistics.coverage import add_counts, coverages
 from predbayes_study.store.ledger import now
-from predbayes_study.trust.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
+from predbayes_study.trust.statement import IN_TOTO, MODEL_SIGNATURE, RESULT_SIGNATURE
+
+_log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Accepted)
+T = TypeVar("T")
 
 _ONNX = f"{MODEL_FOLDER}/model.onnx"
 _BESIDE_FINDINGS = {
@@ -64,13 +71,15 @@ def finish(
     _require_ready(study.plan, state, leave_out)
     meta = ResultMeta(state.next_number, now(), state.last, len(state.withdrawn))
     openings = openings or kept_openings(study, state.of_these_uploads)
-    found = _found(step, meta, leave_out, openings, device)
-    # Whom screening leaves out is known from here on.
-    require_apart(study.plan, state, found.result.out)
     with make_folder(study.result_folder(meta.number), 0o700) as scratch:
+        # What is used of them is what is kept: on a share they may change meanwhile.
+        copies = [scratch / f"holder-{n}{study.plan.opening}" for n in range(1, len(openings) + 1)]
+        for path, copy in zip(openings, copies, strict=True):
+            shutil.copyfile(path, copy)
+        found = _found(step, meta, leave_out, copies, device)
+        # Whom screening leaves out is known from here on.
+        require_apart(study.plan, state, found.result.out)
         _write(found, scratch, onnx=onnx)
-        for number, path in enumerate(openings, 1):
-            shutil.copyfile(path, scratch / f"holder-{number}{study.plan.opening}")
         files = digests(scratch, scratch.rglob("*"))
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
@@ -154,13 +163,61 @@ def conclude_study(
     device: str = "cpu",
     openings: Sequence[Path] = (),
 ) -> Conclusion:
-    """Screen, pool, distil and score a study's uploads, with the plan's number of threads."""
-    kit, uploads = study.kit, state.in_order
+    """Screen, pool, distil and score a study's uploads, with the plan's number of threads.
+
+    An upload that no result can be made of is left out, and the result says so: one site must not
+    stop the others. The result stays a function of the set of uploads.
+    """
+    kit, uploads, unusable = study.kit, state.in_order, list[SiteResult]()
     labels = Labels.load(study.folder / LABELS, kit)
-    with threads(kit.plan.learner.threads):
-        return payload_of(kit.plan).conclude(
-            Evidence(kit, labels, uploads, study.read, meta, leave_out, openings, device)
-        )
+    while True:
+        evidence = Evidence(kit, labels, uploads, study.read, meta, leave_out, openings, device)
+        try:
+            with threads(kit.plan.learner.threads):
+                found = payload_of(kit.plan).conclude(evidence)
+            break
+        except UnusableUploadError as error:
+            left = [accepted for accepted in uploads if accepted.site != error.site]
+            if len({one.site for one in left} - leave_out) < max(1, kit.plan.rules.quorum):
+                raise
+            _log.warning("%s is left out: its upload cannot be used (%s)", error.site, error.why)
+            (broken,) = (accepted for accepted in uploads if accepted.site == error.site)
+            unusable.append(_unusable(broken, error.why))
+            uploads = left
+    sites = sorted([*found.result.sites, *unusable], key=lambda site: site.site)
+    result = found.result.model_copy(update={"sites": tuple(sites)})
+    return dataclasses.replace(found, result=result)
+
+
+def _unusable(accepted: AcceptedUpload, why: str) -> SiteResult:
+    """What a result says of a site whose upload it cannot use."""
+    return SiteResult(
+        site=accepted.site,
+        digest=accepted.digest,
+        kind=accepted.kind,
+        num_rows=accepted.num_rows,
+        agreed_rows=accepted.agreed_rows,
+        counted_rows=0.0,
+        num_bytes=accepted.num_bytes,
+        class_rows=None,
+        alone=None,
+        influence=None,
+        findings=(Finding(kind="unusable", text=f"Its upload cannot be used: {why}."),),
+        left_out=True,
+    )
+
+
+def _usable(files: Iterable[A], read: Callable[[A], T]) -> list[T]:
+    """Read files that no model is made of; leave out, by name, those that cannot be used."""
+    found = []
+    for accepted in files:
+        try:
+            with checking(UploadError):
+                found.append(read(accepted))
+        except UploadError as error:
+            what = f"what {accepted.site} sent (entry {accepted.number} of the ledger)"
+            _log.warning("%s is left out: %s", what, error)
+    return found
 
 
 def _again(study: Study, last: FinishedResult, meta: ResultMeta) -> Conclusion:
@@ -184,7 +241,7 @@ def evaluated(study: Study, state: State, found: Conclusion) -> Conclusion:
     """Return the same with what sites have said about the model, and about their rows."""
     sent = state.evaluations_of(found.model.weights_digest())
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
-    infos = [study.read(accepted).info for accepted in received]
+    infos = _usable(received, lambda accepted: _evaluation(study, accepted))
     shown = at_sites(study.plan, infos)
     if shown is not None and shown.pooled.scores is not None:
         with threads(study.plan.learner.threads):
@@ -200,24 +257,31 @@ def evaluated(study: Study, state: State, found: Conclusion) -> Conclusion:
     return dataclasses.replace(found, result=found.result.model_copy(update=change))
 
 
+def _evaluation(study: Study, accepted: Accepted) -> UploadInfo:
+    """Read what a site says about a model, if it can be pooled."""
+    info = study.read(accepted).info
+    at_sites(study.plan, [info])
+    return info
+
+
 def _attached(study: Study, state: State, result: Result) -> dict[str, Any]:
     """What attachments of the sites whose uploads count say together, by kind."""
     counted = {site.site for site in result.sites} - result.out
     plan, said = study.plan, {}
     for kind in attachments.attachment_kinds():
-        files = [
-            attachments.read_attachment(
-                kind,
-                study.upload_path(accepted),
-                plan,
-                {accepted.site: accepted.key},
-                accepted.digest,
-            )
+        sent = [
+            accepted
             for accepted in state.attachments.values()
             if accepted.kind == kind
             and accepted.site in counted
             and accepted.digest not in state.deleted
         ]
+        files = _usable(
+            sent,
+            lambda one: attachments.read_attachment(
+                one.kind, study.upload_path(one), plan, {one.site: one.key}, one.digest
+            ),
+        )
         if files and (told := attachments.kind_named(kind).conclude(plan, files, len(counted))):
             said[kind] = told
     return said
@@ -233,12 +297,14 @@ def outcome(found: Conclusion) -> str:
 
 
 def _sign(signer: Signer, folder: Path, files: Mapping[str, str]) -> dict[str, str]:
-    """Sign the model, and all of the result with it; the digests of the two new files."""
+    """Sign the model, and all of the result with it; the digests of the new files."""
     inside = f"{MODEL_FOLDER}/"
     model = {n.removeprefix(inside): d for n, d in files.items() if n.startswith(inside)}
     own = inside + MODEL_SIGNATURE
     (folder / own).write_bytes(signer.files("model", model))
     new = {own: file_digest(folder / own)}
+    (folder / IN_TOTO).write_bytes(signer.in_toto({**files, **new}))
+    new[IN_TOTO] = file_digest(folder / IN_TOTO)
     (folder / RESULT_SIGNATURE).write_bytes(signer.files("result", {**files, **new}))
     return new | {RESULT_SIGNATURE: file_digest(folder / RESULT_SIGNATURE)}
 

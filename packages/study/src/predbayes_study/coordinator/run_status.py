@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import TypeAdapter
 
+from predbayes.exchange.strict import Bounded
 from predbayes.files import remove, write_bytes
 from predbayes.system import runs
 from predbayes_study.store.files import RUN_LOCK, locked
@@ -32,7 +34,7 @@ class RunStatus:
     seconds_left: float  # to its deadline
     finishing: bool = False  # its round has ended, and the result is being made
     at: str = field(default_factory=now)
-    host: str = field(default_factory=socket.gethostname)
+    host: str = field(default_factory=platform.node)
     pid: int = field(default_factory=os.getpid)
 
     def save(self, folder: Path) -> None:
@@ -43,10 +45,11 @@ class RunStatus:
     def load(cls, folder: Path) -> RunStatus | None:
         """Read what a run has written, if there is one under way."""
         try:
-            found = TypeAdapter(cls).validate_json((folder / RUN_FILE).read_bytes(), strict=True)
+            form: TypeAdapter[RunStatus] = TypeAdapter(Annotated[RunStatus, Bounded()])
+            found = form.validate_json((folder / RUN_FILE).read_bytes(), strict=True)
         except (OSError, ValueError):
             return None
-        return found if found.host != socket.gethostname() or runs(found.pid) else None
+        return found if found.host != platform.node() or runs(found.pid) else None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from predbayes.errors import KeyFileError
 from predbayes_study.coordinator.state import State
 from predbayes_study.store.ledger import now
 from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.dsse import in_toto
 from predbayes_study.trust.signing import SigningKey
 from predbayes_study.trust.statement import (
     Deletion,
@@ -27,6 +28,7 @@ from predbayes_study.trust.statement import (
 )
 
 KEY_PATH = ".key-path"
+RESULT_TYPE = "urn:predbayes:result:1"
 VARIABLE = "PREDBAYES_COORDINATOR_KEY"
 
 
@@ -36,7 +38,7 @@ def private_key(folder: Path, public: str, encryption: str = "") -> CoordinatorK
     Args:
         folder: Of the study.
         public: The plan's Ed25519 key.
-        encryption: Its X25519 key; empty where nothing is decrypted.
+        encryption: Its encryption key; empty where nothing is decrypted.
     """
     path = key_path(folder)
     if path is None:
@@ -59,6 +61,18 @@ def key_path(folder: Path) -> Path | None:
     return Path(told) if told else None
 
 
+def stated(state: State, site: str) -> dict[str, Any]:
+    """Return what a receipt says that a study has of a site."""
+    upload = state.uploads.get(site)
+    found = (state.evaluations.get((site, model)) for model in state.models)
+    sent = sorted(accepted.digest for accepted in found if accepted is not None)
+    return {
+        "key": state.keys[site],
+        "upload": None if upload is None else upload.digest,
+        "evaluations": tuple(sent),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Signer:
     """Signs statements about a study as it is now."""
@@ -70,6 +84,10 @@ class Signer:
         """Return the statement of the files of a folder, by their digests."""
         return self._signed(FilesStatement(kind=kind, files=dict(files), **self._place()))
 
+    def in_toto(self, files: Mapping[str, str]) -> bytes:
+        """Return what `files` says of a result, for tools that read in-toto statements."""
+        return in_toto(self.key, RESULT_TYPE, files, self._place())
+
     def receipt(self, site: str, entry: str) -> bytes:
         """Return the statement of what the study has of a site.
 
@@ -77,19 +95,8 @@ class Signer:
             site: The site.
             entry: Content of the ledger's entry that added its upload; empty without one.
         """
-        state, upload = self.state, self.state.uploads.get(site)
-        found = (state.evaluations.get((site, model)) for model in state.models)
-        sent = sorted(accepted.digest for accepted in found if accepted is not None)
-        receipt = Receipt(
-            at=now(),
-            site=site,
-            key=state.keys[site],
-            upload=None if upload is None else upload.digest,
-            evaluations=tuple(sent),
-            entry=entry,
-            **self._place(),
-        )
-        return self._signed(receipt)
+        told = stated(self.state, site)
+        return self._signed(Receipt(at=now(), site=site, entry=entry, **told, **self._place()))
 
     def deletion(self, site: str, remains: tuple[str, ...]) -> bytes:
         """Return the statement of which files of a site are deleted."""

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from predbayes.errors import StudyError
-from predbayes.exchange.strict import folded_name
+from predbayes.exchange.strict import Bounded, folded_name
 from predbayes_study.attachments import attachment_kinds
 from predbayes_study.result.accepted import (
     WEIGHTS_FILE,
@@ -41,9 +41,6 @@ UPLOADS, RESULTS = "uploads", "results"
 
 MODEL_FOLDER = "model"
 """Where a result has its model."""
-
-MAX_ROWS = 10**9
-"""The most rows that a site can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +100,16 @@ class _Deleted:
 
 
 _FORMS: dict[str, TypeAdapter[Any]] = {
-    "init": TypeAdapter(_Begun),
-    "admit": TypeAdapter(_Admitted),
-    "add": TypeAdapter(AcceptedUpload),
-    "evaluate": TypeAdapter(AcceptedEvaluation),
-    "withdraw": TypeAdapter(_Withdrawn),
-    "delete": TypeAdapter(_Deleted),
-    "finish": TypeAdapter(FinishedResult),
+    "init": TypeAdapter(Annotated[_Begun, Bounded()]),
+    "admit": TypeAdapter(Annotated[_Admitted, Bounded()]),
+    "add": TypeAdapter(Annotated[AcceptedUpload, Bounded()]),
+    "evaluate": TypeAdapter(Annotated[AcceptedEvaluation, Bounded()]),
+    "withdraw": TypeAdapter(Annotated[_Withdrawn, Bounded()]),
+    "delete": TypeAdapter(Annotated[_Deleted, Bounded()]),
+    "finish": TypeAdapter(Annotated[FinishedResult, Bounded()]),
 }
-_ATTACHED = TypeAdapter(AcceptedAttachment)  # of the steps that extras add
+# Of the steps that extras add.
+_ATTACHED: TypeAdapter[Any] = TypeAdapter(Annotated[AcceptedAttachment, Bounded()])
 
 
 @dataclass(slots=True)

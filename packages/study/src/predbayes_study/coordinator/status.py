@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ from predbayes.text import html_lines, html_table
 from predbayes_study.coordinator.run_status import RunStatus
 from predbayes_study.coordinator.state import FinishedResult, State
 from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.weight import RowCaps
 from predbayes_study.result.schema import Result
 from predbayes_study.store.ledger import now
 from predbayes_study.trust.signing import PublicKey
@@ -83,6 +85,7 @@ class Status:
     quorum: int
     deadline: str | None
     late: bool
+    limited: Mapping[str, tuple[int, float]]  # by site, rows stated and for how many they count
     due: tuple[str, ...]  # sites whose files have been kept as long as the plan says
     run: RunStatus | None  # over a network, if one is under way
     results: tuple[ResultStatus, ...]
@@ -94,6 +97,17 @@ class Status:
         """What the first line says."""
         return f"{self.study}: {self.num_in} sites in, quorum {self.quorum}"
 
+    @property
+    def doubts(self) -> list[str]:
+        """Who states more rows than count, a line each; of many sites the first."""
+        lines = [
+            f"{site} states {rows:,} rows, far more than the other sites; it counts for at most "
+            f"{most:,.0f}"
+            for site, (rows, most) in self.limited.items()
+        ]
+        more = len(lines) - MOST_SITES
+        return lines if more <= 0 else [*lines[:MOST_SITES], f"and {more:,} more sites do so"]
+
     def _repr_html_(self) -> str:
         results = [line for made in self.results for line in (str(made), made.verdict)]
         hidden = self.num_sites - len(self.sites)
@@ -101,7 +115,7 @@ class Status:
         return (
             html_lines([self.title, f"plan {self.fingerprint}"])
             + html_table([site.cells() for site in self.sites], COLUMNS)
-            + html_lines([*more, *results, f"next: {self.next}"])
+            + html_lines([*more, *self.doubts, *results, f"next: {self.next}"])
         )
 
 
@@ -120,6 +134,8 @@ def status_of(study: Study, most: int | None = None) -> Status:
         for made in state.results
     )
     run = RunStatus.load(study.folder)
+    stated = {site: upload.num_rows for site, upload in state.uploads.items()}
+    counted = RowCaps.of(plan, [*stated.values()]).most
     return Status(
         study=plan.name,
         plan_digest=state.plan_digest,
@@ -131,6 +147,7 @@ def status_of(study: Study, most: int | None = None) -> Status:
         quorum=plan.rules.quorum,
         deadline=None if deadline is None else deadline.isoformat(),
         late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
+        limited={site: (rows, counted) for site, rows in sorted(stated.items()) if rows > counted},
         due=_due(state, plan.rules.retention_days),
         run=run,
         results=results,

@@ -21,14 +21,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
-from predbayes.exchange.strict import require_site_name
-from predbayes.files import TEMPORARY, file_digest, remove
+from predbayes.errors import PredbayesError, StudyError, UploadError, checking, no_such
+from predbayes.exchange.strict import MAX_ROWS, require_site_name
+from predbayes.files import PRIVATE, TEMPORARY, file_digest, open_new, remove, scratch_name
 from predbayes.system import sync_folder
 from predbayes.text import printable
 from predbayes_study import attachments
 from predbayes_study.coordinator.signer import Signer, private_key
-from predbayes_study.coordinator.state import MAX_ROWS, RESULTS, UPLOADS, State
+from predbayes_study.coordinator.state import RESULTS, UPLOADS, State
 from predbayes_study.payload import EVALUATION
 from predbayes_study.plan.schema import PLAN_FILE, Plan, read_text
 from predbayes_study.result.accepted import Accepted
@@ -156,16 +156,17 @@ class Step:
         """Check a file and take it in; None if it is in already."""
         shown = printable(path.name)
         # A copy of our own: nobody changes it between the check and the rename.
-        scratch, content = self._uploads / f"{TEMPORARY}upload", None
+        scratch, content = scratch_name(self._uploads / "upload"), None
         try:
             content = None if self.intake.recipient else read_small(path)
-            if kind := attachments.kind_of(path, content):
-                content = None
-                return self._attach(kind, path, scratch, uploads_only=uploads_only)
-            source, upload = self._checked(path, scratch, content)
-            if uploads_only and upload.info.kind == EVALUATION:
-                raise UploadError("it is an evaluation, and an upload was asked for")
-            return self._accept(source, upload)
+            with checking(UploadError):
+                if kind := attachments.kind_of(path, content):
+                    content = None
+                    return self._attach(kind, path, scratch, uploads_only=uploads_only)
+                source, upload = self._checked(path, scratch, content)
+                if uploads_only and upload.info.kind == EVALUATION:
+                    raise UploadError("it is an evaluation, and an upload was asked for")
+                return self._accept(source, upload)
         except UploadError as error:
             raise UploadError(error.reason, shown) from error
         except PredbayesError as error:
@@ -270,7 +271,9 @@ class Step:
         target = self._uploads / name
         if isinstance(source, bytes):
             sha256, num_bytes = hashlib.sha256(source).hexdigest(), len(source)
-            target.write_bytes(source)
+            remove(target)
+            with open_new(target, PRIVATE) as file:
+                file.write(source)
         else:
             sha256, num_bytes = file_digest(source), source.stat().st_size
             source.replace(target)

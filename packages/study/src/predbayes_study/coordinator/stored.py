@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
+from predbayes.files import open_new
 from predbayes.optional import require
 from predbayes.text import printable
 from predbayes_study import attachments
@@ -110,7 +111,7 @@ def _copied(
                 continue
             copy, left = folder / str(number) / name, most_bytes
             copy.parent.mkdir()  # one folder each, as two names may differ in case alone
-            with files.open(path, "rb") as source, copy.open("wb") as target:
+            with files.open(path, "rb") as source, open_new(copy) as target:
                 while left >= 0 and (chunk := source.read(_CHUNK)):
                     left -= len(chunk)
                     target.write(chunk)

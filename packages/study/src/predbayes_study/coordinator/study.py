@@ -204,6 +204,8 @@ class Study:
             shutil.copytree(kit_folder, scratch / KIT)
             shutil.copyfile(labels_path, scratch / LABELS)
             (scratch / LABELS).chmod(0o600)
+            kit = Kit.load(scratch / KIT)  # what is signed is the copy, which nobody else changes
+            Labels.load(scratch / LABELS, kit)
             (scratch / UPLOADS).mkdir()
             (scratch / RESULTS).mkdir()
             if key_path is not None:
@@ -353,7 +355,8 @@ class Study:
         Args:
             rebuild: Also make the last result again from the files, and compare it.
             key: The coordinator's, from himself; without it, the key is the one in the plan.
-            contains: Heads of the ledger that somebody noted, as digests or in words.
+            contains: Heads of the ledger that somebody noted, as digests or in words; or the paths
+                of receipts, which are compared with the ledger at the entry where they were made.
         """
         from predbayes_study.coordinator.verify import verify
 

@@ -13,18 +13,19 @@ must have the ledger's digests. Receipts in it are checked with the coordinator'
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from predbayes.errors import PredbayesError, StudyError
-from predbayes.files import file_digest
+from predbayes.errors import PredbayesError, StudyError, checking
+from predbayes.files import file_digest, leaves_of
 from predbayes.text import printable
 from predbayes_study.attachments import read_attachment
 from predbayes_study.coordinator.finish import conclude_study, evaluated, kept_openings, outcome
 from predbayes_study.coordinator.run_status import RUN_FILE
-from predbayes_study.coordinator.signer import KEY_PATH
+from predbayes_study.coordinator.signer import KEY_PATH, stated
 from predbayes_study.coordinator.state import (
     KIT,
     LABELS,
@@ -52,6 +53,7 @@ from predbayes_study.trust.statement import (
     RESULT_SIGNATURE,
     Deletion,
     FilesStatement,
+    Folder,
     Receipt,
     Signed,
 )
@@ -132,12 +134,12 @@ class _Check:
             more = {n: d for n, d in self.listed.items() if n not in {*expected, *_PASSING}}
             hidden = withheld(expected)
             expected = {n: d for n, d in expected.items() if n not in hidden} | more
-        paths = (path for path in folder.rglob("*") if path.is_file())
-        there = {path.relative_to(folder).as_posix(): path for path in paths}
+        leaves = (path for path in leaves_of(folder) if path.is_symlink() or not path.is_dir())
+        there = {path.relative_to(folder).as_posix(): path for path in leaves}
         strange = sorted(there.keys() - expected.keys() - _PASSING - {self.listing})
-        both = sorted(expected.keys() & there.keys())
+        both = sorted(name for name in expected.keys() & there.keys() if there[name].is_file())
         return [
-            *(f"{name} is missing" for name in sorted(expected.keys() - there.keys())),
+            *(f"{name} is missing" for name in sorted(expected.keys() - {*both})),
             *(f"{name} is not the study's" for name in strange),
             *(f"{name} was altered" for name in both if file_digest(there[name]) != expected[name]),
         ]
@@ -172,7 +174,7 @@ class _Check:
                 statement = Signed.read(folder / name, FilesStatement).checked(
                     key, kind=kind, plan=state.plan_digest, study=state.study, head=head
                 )
-                problems = statement.problems(folder, name, without)
+                problems = statement.problems(Folder.read(folder), name, without)
             except StudyError as error:
                 problems = [str(error)]
             yield from (f"{where}: {problem}" for problem in problems)
@@ -182,11 +184,12 @@ class _Check:
         study, state = self.study, self.state
         for accepted in state.kept:
             try:
-                if isinstance(accepted, AcceptedAttachment):  # it names no head of the ledger
-                    path, keys = study.upload_path(accepted), {accepted.site: accepted.key}
-                    read_attachment(accepted.kind, path, study.plan, keys)
-                    continue
-                seen = seen_by(study.read(accepted).info)
+                with checking(StudyError, f"a file of {accepted.site}"):
+                    if isinstance(accepted, AcceptedAttachment):  # it names no head of the ledger
+                        path, keys = study.upload_path(accepted), {accepted.site: accepted.key}
+                        read_attachment(accepted.kind, path, study.plan, keys)
+                        continue
+                    seen = seen_by(study.read(accepted).info)
             except PredbayesError as error:
                 yield str(error)
                 continue
@@ -198,7 +201,7 @@ class _Check:
 
     def not_of_copy(self) -> Iterator[str]:
         """Yield what a copy says otherwise than the ledger, or in the coordinator's name."""
-        study, state, hidden = self.study, self.state, withheld(self.recorded)
+        study, hidden = self.study, withheld(self.recorded)
         own = (name for name in (LEDGER, _KIT_SIGNATURE) if (study.folder / name).is_file())
         seen = {name: digest for name, digest in self.recorded.items() if name not in hidden}
         seen |= {name: file_digest(study.folder / name) for name in own}
@@ -211,27 +214,51 @@ class _Check:
             if path.suffix not in (RECEIPT, DELETION):
                 continue
             where = path.relative_to(study.folder).as_posix()
-            try:
-                statement = Signed.read(
-                    path, Receipt if path.suffix == RECEIPT else Deletion
-                ).checked(
-                    study.plan.coordinator.signing,
-                    plan=state.plan_digest,
-                    study=state.study,
-                    site=path.stem,
-                )
-            except StudyError as error:
-                yield f"{where}: {error}"
-                continue
-            if not state.heads.keys() >= {*statement.heads.values()}:
-                yield f"{where}: it is of another ledger than this one"
+            yield from (f"{where}: {wrong}" for wrong in self._false(path, site=path.stem))
 
-    def not_contained(self, heads: Iterable[str]) -> Iterator[str]:
-        """Yield heads that someone noted and that are not in the ledger."""
+    def _false(self, path: Path, **says: str) -> Iterator[str]:
+        """Yield what a receipt states otherwise than the ledger at the entry where it was made."""
+        state, named = self.state, self.study.plan.coordinator
+        if named is None:
+            yield "the plan names no coordinator's key, so nothing is signed"
+            return
+        says |= {"plan": state.plan_digest, "study": state.study}
+        try:
+            told: Receipt | Deletion
+            if path.suffix == DELETION:
+                told = Signed.read(path, Deletion).checked(named.signing, **says)
+            else:
+                told = Signed.read(path, Receipt).checked(named.signing, **says)
+        except StudyError as error:
+            yield str(error)
+            return
+        if any(state.heads.get(digest) != number for number, digest in told.heads.items()):
+            yield "it is of another ledger than this one"
+            return
+        then = self._then(told.number)
+        if isinstance(told, Receipt):
+            is_true = told.site in then.keys and all(
+                getattr(told, name) == value for name, value in stated(then, told.site).items()
+            )
+        else:
+            is_true = told.removed == then.removed(told.site)
+        if not is_true:
+            yield f"it states otherwise than the ledger at its entry {told.number}"
+
+    def _then(self, number: int) -> State:
+        """Return the study as it was at an entry."""
+        if number == self.state.num_entries:
+            return self.state
+        return State.of(itertools.islice(self.study.ledger.read(), number))
+
+    def not_contained(self, noted: Iterable[str]) -> Iterator[str]:
+        """Yield heads that someone noted, or receipts, that are not of the ledger."""
         known = {*self.state.heads, *map(fingerprint, self.state.heads)}
-        for head in heads:
-            if head.strip().lower() not in known:
-                yield f"the ledger does not contain {printable(head)}: it is another, or was cut"
+        for one in noted:
+            if one.endswith((RECEIPT, DELETION)):
+                yield from (f"{printable(one)}: {wrong}" for wrong in self._false(Path(one)))
+            elif one.strip().lower() not in known:
+                yield f"the ledger does not contain {printable(one)}: it is another, or was cut"
 
     def rebuilt(self) -> list[str]:
         """Make the last result again from the files, and compare every file of it."""

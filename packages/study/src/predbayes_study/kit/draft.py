@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from predbayes.errors import PlanError, TextError, no_such
+from predbayes.exchange.strict import LARGEST
 from predbayes.learning.named import AUTO
 from predbayes.text import require_printable
 from predbayes_study.plan.schema import (
@@ -276,6 +277,9 @@ def _guess(column: Cells) -> Number | Category | str:
             return Category(type="category", categories=tuple(codes), missing=missing)
         if _is_counter(column):
             return "it numbers the rows"
+        readable = column.numbers[np.isfinite(column.numbers)]
+        if np.abs(readable).max() > LARGEST / 100:  # its range is wider than its values
+            return "its numbers are too large for a plan"
         return Number(type="number", range=_range(column), missing=missing)
     if len(distinct) == column.num_filled:
         return "all its words differ, as names, identifiers and dates do"

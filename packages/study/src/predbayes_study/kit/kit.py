@@ -44,7 +44,7 @@ from torch import Tensor
 import predbayes
 from predbayes.errors import DataError, PlanError, PoolError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.files import put, remove, scratch_beside, sync_tree
+from predbayes.files import PRIVATE, open_new, put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
 from predbayes_study.kit.review import Review, require_sound
@@ -67,7 +67,7 @@ from predbayes_study.tables.reading import from_csv, read_frame, to_csv
 from predbayes_study.tables.vectors import kit_vectors
 from predbayes_study.tasks import task_of
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
-from predbayes_study.trust.statement import KIT_SIGNATURE, FilesStatement, Signed
+from predbayes_study.trust.statement import KIT_SIGNATURE, FilesStatement, Folder, Signed
 from predbayes_study.wording import six_digits
 
 FINGERPRINT_FILE = "FINGERPRINT.txt"
@@ -120,6 +120,8 @@ class Kit:
             )
         kit = cls(folder, plan, rows)
         _require_fingerprint(kit)
+        if (folder / KIT_SIGNATURE).exists():
+            _ = kit.signed  # or it is refused
         return kit
 
     @cached_property
@@ -150,7 +152,8 @@ class Kit:
         """What the coordinator signed of it; None if he has no key.
 
         A kit whose plan names a key, and that has no signature of it, is refused: what is made
-        with it would be of no study.
+        with it would be of no study. So is one of which a file was altered, added or taken away.
+        What is read of it here was compared before, with digests in the plan.
         """
         if self.plan.coordinator is None:
             return None
@@ -161,7 +164,13 @@ class Kit:
             )
         key = self.plan.coordinator.signing
         signed = Signed.read(self.folder / KIT_SIGNATURE, FilesStatement)
-        return signed.checked(key, kind="kit", plan=self.digest)
+        statement = signed.checked(key, kind="kit", plan=self.digest)
+        for problem in statement.problems(Folder.read(self.folder), KIT_SIGNATURE):
+            raise PlanError(
+                f"{self.folder}: {problem}; get the kit anew from the coordinator, or take out "
+                "what is not of it"
+            )
+        return statement
 
     @property
     def num_bytes(self) -> int:
@@ -447,9 +456,8 @@ def _write_text(path: Path, text: str) -> None:
 
 def _write_secret(path: Path, text: str) -> None:
     """A file that nobody else on the computer may read, from its first byte."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text + "\n")
+    with open_new(path, PRIVATE) as file:
+        file.write(text.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

@@ -21,21 +21,17 @@ from pydantic import Field, ValidationError
 
 from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.header import Header, Signature, UploadInfo, first_problem
-from predbayes.exchange.strict import Sparse, Strict
+from predbayes.exchange.strict import Amount, Finite, RowCount, Sparse, Strict
 from predbayes.exchange.upload import Upload
 from predbayes.learning.guarantee import Guarantee
 from predbayes_study.trust.sealed import MAGIC, is_sealed
 from predbayes_study.trust.signing import PublicKey, SigningKey
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-RowCount = Annotated[int, Field(ge=0)]
-
 
 class Sums(Strict):
     """Sums of one metric over rows; those of several sites add up to those of all their rows."""
 
-    total: Number
+    total: Finite
     # Of the values, for an interval; a share has none, since they are its total.
     squares: Sparse[Amount | None] = None
 
@@ -51,7 +47,7 @@ class BinSums(Strict):
 class Weighted(Strict):
     """An estimate of a site and its precision, with which it enters a mean over sites."""
 
-    value: Number
+    value: Finite
     weight: Amount
 
 
@@ -101,8 +97,8 @@ class Evaluation(Strict):
 class Seal(Strict):
     """The seed of a mask, sealed to a key holder."""
 
-    holder: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # whose X25519 key it is for
-    sealed: Annotated[str, Field(pattern="^[0-9a-f]{160}$")]
+    holder: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # the `key_id` of whose key it is for
+    sealed: Annotated[str, Field(pattern="^[0-9a-f]{2336}$")]  # 32 bytes, encrypted
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
 
 

@@ -44,6 +44,8 @@ class SiteDeletion(Statement):
 
 def delete_outputs(out: Path, site: str, key: SigningKey) -> tuple[Path, SiteDeletion]:
     """Delete what training left in a folder, and return the receipt and where it is."""
+    if (out / HOME).is_symlink():  # or files elsewhere would be deleted
+        raise StudyError(f"{out / HOME} is a link, which no training made: remove it")
     noted = out / _NOTED
     if not noted.exists():
         found = digests(out, _paths(out, site))
@@ -89,7 +91,7 @@ def _names(site: str) -> tuple[str, ...]:
 
 def _paths(out: Path, site: str) -> list[Path]:
     """Return the files that training may have left."""
-    partial = [path for path in out.rglob(f"{TEMPORARY}*") if path.name != TEMPORARY + _NOTED]
+    partial = [path for path in out.rglob(f"{TEMPORARY}*") if not path.name.endswith(f"-{_NOTED}")]
     home = [path for path in (out / HOME).glob("*") if path.is_file()]
     return [
         path for path in (*(out / name for name in _names(site)), *home, *partial) if path.exists()

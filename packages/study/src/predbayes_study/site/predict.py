@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from predbayes.errors import DataError
+from predbayes.files import write_bytes, write_whole
 from predbayes.optional import require
-from predbayes_study.result.model import model_folder
-from predbayes_study.result.signed import adoption_of, load_signed, signed_result
+from predbayes_study.result.signed import load_signed, signed_result
 from predbayes_study.result.statistics.coverage import promised
 from predbayes_study.site.site import Site, require_place
 from predbayes_study.tables.coding import Encoder, sound
@@ -69,13 +69,11 @@ def predict_file(
         allow_networks = (*allow_networks, *own.allow_networks)
         public = own.key_path.with_suffix(".pub")  # which needs no passphrase
         key = PublicKey.load(public) if public.exists() else None
-    folder = model_folder(model)
-    calibrated = load_signed(folder, tuple(allow_networks), key)
+    found = load_signed(model, tuple(allow_networks), key)
+    calibrated, adoption = found.model, found.adoption
     plan, adopted_by = calibrated.plan, ""
-    if calibrated.adjustment is not None and key is None:
-        adoption = adoption_of(folder)
-        if adoption is not None:
-            adopted_by = f"{adoption.site}, key {PublicKey(adoption.key).fingerprint}"
+    if adoption is not None and key is None:
+        adopted_by = f"{adoption.site}, key {PublicKey(adoption.key).fingerprint}"
     if own is None:
         raw = read_frame(data)
         frame = with_vectors(plan, raw, data)
@@ -90,15 +88,15 @@ def predict_file(
                 "--coverage: nothing is promised for an adopted model, because sites counted with "
                 "the common one; give the folder of the study's result"
             )
-        at_sites = signed_result(folder).at_sites
+        at_sites = signed_result(found).at_sites
         sums = None if at_sites is None else at_sites.pooled.scores
-        found = promised(plan, calibrated.predictive(inputs), sums, coverage)
-        table = table.assign(**{name: np.asarray(values) for name, values in found.items()})
+        sets = promised(plan, calibrated.predictive(inputs), sums, coverage)
+        table = table.assign(**{name: np.asarray(values) for name, values in sets.items()})
     table = _beside(raw, keep, table)
     if out.suffix.lower() == ".parquet":
-        table.to_parquet(out, index=False, engine="pyarrow")
+        write_whole(out, lambda new: table.to_parquet(new, index=False, engine="pyarrow"))
     else:
-        out.write_bytes(to_csv(table, "%.6g").encode())
+        write_bytes(out, to_csv(table, "%.6g").encode())
     if site is not None:
         site.log.note("predict", table=data.name, model=calibrated.weights_digest())
     return Predicted(table, tuple(map(str, examined.oddities)), adopted_by)

@@ -5,6 +5,11 @@
     an upload     needs an approval before it is signed if the plan says `release = "manual"`
     attachments   the same: what extras have a site send beside its upload
 
+Each of them is asked by one function, `Approvals.why_not`, before a file is signed and again
+before a node sends it. What was signed is noted in `released.jsonl` by the digest of its bytes,
+with what is in it: nobody at the site can read an encrypted file. A file that is not noted there is
+not sent. What may not leave any more is taken back from where it was written (`recall`).
+
 Approvals are recorded in `approvals.jsonl` beside the site's `site.toml`, a hash-chained ledger:
 who approved what, when. They are by digest: a plan or an upload that changes needs a new one.
 
@@ -16,24 +21,34 @@ signed approval, put back afterwards, is no new one. Anybody may revoke, for a n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from urllib.parse import quote, unquote
 
 from pydantic import Field
 
-from predbayes.errors import StudyError, TextError
+from predbayes.errors import NotApprovedError, StudyError, TextError
 from predbayes.exchange.strict import Strict
-from predbayes.files import remove, write_whole
+from predbayes.files import (
+    file_digest,
+    remove,
+    scratch_beside,
+    scratch_name,
+    write_bytes,
+    write_whole,
+)
 from predbayes.system import quoted
 from predbayes.text import require_printable
+from predbayes_study.payload import EVALUATION
 from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes_study.store.journal import Journal
-from predbayes_study.trust.sealed import SUFFIX, seal
-from predbayes_study.trust.statement import Digest, Signed, Statement
+from predbayes_study.trust.sealed import SUFFIX, is_sealed, seal
+from predbayes_study.trust.statement import Digest, Signed, Statement, unsigned
 
 if TYPE_CHECKING:  # a Flower node reads approvals without torch
     from predbayes.exchange.upload import Upload
@@ -42,7 +57,7 @@ if TYPE_CHECKING:  # a Flower node reads approvals without torch
     from predbayes_study.tables.sitefile import SiteFile
     from predbayes_study.trust.signing import SigningKey
 
-FILE = "approvals.jsonl"
+FILE, RELEASED = "approvals.jsonl", "released.jsonl"
 Act = Literal["approve", "revoke"]
 
 
@@ -80,26 +95,68 @@ class _Word(Strict):
     signed: Annotated[str, Field(pattern=r"^(\{[^\n]*\}\n[0-9a-f]{128}\n)?$")] = ""
 
 
+class Leaving(Strict):
+    """What would leave."""
+
+    what: str  # `upload`, or the kind of an attachment
+    digest: str  # of its content
+    plan: str  # digest
+    kinds: tuple[str, ...]  # in the words of a policy
+    manual: bool  # whether the plan asks for an approval
+    masked: bool | None = None  # as the policy is asked
+
+    @classmethod
+    def of(cls, plan: Plan, upload: Upload) -> Leaving:
+        """Describe an upload or an evaluation."""
+        kind = upload.info.kind
+        asked = Asked.of_file(kind) if kind == EVALUATION else Asked.of(plan)
+        manual = plan.upload.release == "manual"
+        return cls(
+            what="upload",
+            digest=upload.digest(),
+            plan=plan.digest(),
+            kinds=asked.leaving,
+            manual=manual,
+            masked=asked.masked,
+        )
+
+
+class _Released(Leaving):
+    """A file that was signed."""
+
+    policy: str  # digest of the site's policy, then
+    file: Digest  # of its bytes
+    path: str  # quoted, as a path may have any character
+    plain: str  # where its content is kept unsigned, the same way
+
+
 @dataclass(frozen=True, slots=True)
 class Approvals:
     """The approvals of one site, and what they allow.
 
     Args:
-        folder: Of the site.
+        folder: Of the site, where its approvals are.
         site: Its name.
         officer: The public key whose approvals alone count, as hexadecimal digits; empty: none.
         policy: The site's policy; a signed approval is good for one policy.
+        notes: Where books are that a node writes too; by default the folder.
     """
 
     folder: Path
     site: str = ""
     officer: str = ""
     policy: SitePolicy = NO_POLICY
+    notes: Path | None = None
+
+    @property
+    def books(self) -> Path:
+        """The folder of what is noted of releases and heads."""
+        return self.folder if self.notes is None else self.notes
 
     @classmethod
     def of(cls, own: SiteFile) -> Approvals:
         """Return the approvals beside a site's file, as it and its policy want them."""
-        return cls(own.folder, own.name, own.officer_key, SitePolicy.of(own))
+        return cls(own.folder, own.name, own.officer_key, SitePolicy.of(own), own.books)
 
     def record(
         self,
@@ -114,7 +171,7 @@ class Approvals:
         """Record an approval, or that it is taken back; False if that was the last word already.
 
         Args:
-            what: `plan`, `upload`, or the kind of an attachment.
+            what: `plan`, `upload`, the kind of an attachment, or a further release.
             digest: Its own.
             by: Who says so; a name that can be seen.
             act: Yes or no.
@@ -167,7 +224,7 @@ class Approvals:
         if not self.may_train(kit):
             revoked = self.revoked("plan", kit.digest)
             why = "the approval of this plan was revoked; a new one"
-            raise StudyError(
+            raise NotApprovedError(
                 f"{why if revoked else 'the plan asks for an approval before training'}: predbayes "
                 f"site approve {quoted(kit.folder)} --by NAME{option}"
             )
@@ -189,23 +246,128 @@ class Approvals:
         asks = asks or self.policy.asks_release(plan)
         return self.given("plan", digest) if asks else not self.revoked("plan", digest)
 
-    def may_leave(self, plan: Plan, upload: Upload) -> bool:
-        """Return whether an upload may be signed."""
-        digest = upload.digest()
-        if not self.may_send(plan.digest(), digest):
-            return False
-        return not self.policy.asks_release(plan) or self.given("upload", digest)
+    def why_not(self, leaving: Leaving, *, by_message: bool = False) -> str:
+        """Say why something may not leave now; empty if it may.
 
-    def may_attach(self, plan: Plan, kind: str, digest: str) -> bool:
-        """Return whether an attachment may be signed: after approval, if uploads need one."""
-        asks = self.policy.asks_release(plan)
-        no = self.revoked("plan", plan.digest()) or self.revoked(kind, digest)
-        return self.given(kind, digest) if asks and not no else not no
+        Args:
+            leaving: What would leave.
+            by_message: Whether a message from outside asks for it.
+        """
+        if self.revoked("plan", leaving.plan):
+            return "the approval of its plan was revoked"
+        if self.revoked(leaving.what, leaving.digest):
+            return "its approval was revoked"
+        for problem in self.policy.problems(Asked(leaving=leaving.kinds, masked=leaving.masked)):
+            return f"the site's policy forbids it: {problem}"
+        asks = leaving.manual or self.policy.is_manual
+        of_plan = by_message or (asks and leaving.what == "upload")  # a survey comes before plans
+        if of_plan and not self.given("plan", leaving.plan):
+            return "its plan is not approved"
+        if asks and not self.given(leaving.what, leaving.digest):
+            return "it is not approved"
+        return ""
 
-    def may_send(self, plan_digest: str, upload_digest: str) -> bool:
-        """Return whether nobody said no to what was signed before."""
-        plan_no = self.revoked("plan", plan_digest)
-        return not plan_no and not self.revoked("upload", upload_digest)
+    def why_not_sent(self, file: str, *, by_message: bool = False) -> str:
+        """Say why a file may not leave now; empty if it may.
+
+        Args:
+            file: Digest of its bytes.
+            by_message: Whether a message from outside asks for it.
+        """
+        released = self.released(file)
+        if released is None:
+            return f"it is not in {RELEASED} as a file that was signed here"
+        if released.policy != self.policy.digest:
+            return "the site's policy was changed after it was signed"
+        return self.why_not(released, by_message=by_message)
+
+    def released(self, file: str) -> _Released | None:
+        """Return what is in a file that was signed here, by the digest of its bytes."""
+        return self._released.get(file)
+
+    def note_released(self, leaving: Leaving, path: Path, plain: Path) -> None:
+        """Note a file that was signed.
+
+        Args:
+            leaving: What is in it.
+            path: The file.
+            plain: Where its content is kept unsigned, if it is taken back.
+        """
+        note = _Released(
+            **leaving.model_dump(),
+            policy=self.policy.digest,
+            file=file_digest(path),
+            path=_noted(path),
+            plain=_noted(plain),
+        )
+        with self._releases.writing() as append:
+            if self.released(note.file) != note:
+                append("release", note)
+
+    def recall(self, folder: Path | None = None) -> list[Path]:
+        """Take back what was signed and may not leave any more; return the files.
+
+        Their content is kept beside them without a signature. A file that was altered since, or
+        taken elsewhere, is left.
+
+        Args:
+            folder: Where to look, also for what another policy let out; None: whatever was revoked.
+        """
+        gone = []
+        for note in self._released.values():
+            path, plain = Path(unquote(note.path)), Path(unquote(note.plain))
+            if folder is None:
+                no = self.revoked("plan", note.plan) or self.revoked(note.what, note.digest)
+            else:
+                no = _noted(path.parent) == _noted(folder) and bool(self.why_not_sent(note.file))
+            if not no or path.is_symlink() or not path.is_file() or file_digest(path) != note.file:
+                continue
+            if plain.exists() or is_sealed(path):
+                pass  # nobody here can read an encrypted file: without its plain copy it is lost
+            elif note.what == "upload":
+                from predbayes.exchange.upload import Upload  # here, as a survey needs no torch
+
+                write_whole(plain, Upload.load(path).save)
+            else:
+                write_bytes(plain, unsigned(path.read_bytes()))
+            remove(path)
+            gone.append(path)
+        return gone
+
+    @property
+    def _released(self) -> dict[str, _Released]:
+        """What was signed, by the digest of each file; of the same bytes the last word."""
+        return {note.file: note for _, note in self._releases.read()}
+
+    @property
+    def _releases(self) -> Journal[_Released]:
+        return Journal(self.books / RELEASED, {"release": _Released})
+
+    def release(
+        self,
+        plan: Plan,
+        upload: Upload,
+        key: Callable[[], SigningKey],
+        signed: Path,
+        held_back: Path,
+    ) -> tuple[Path, bool]:
+        """Write an upload signed, and encrypted if the plan says so, or hold it back.
+
+        Return the file that was written, and whether it may leave.
+
+        Args:
+            plan: That it is for.
+            upload: The upload.
+            key: Reads the site's key, if it is needed.
+            signed: Where the signed file goes; an encrypted one has another suffix.
+            held_back: Where it goes unsigned.
+        """
+        leaving = Leaving.of(plan, upload)
+        may_leave = not self.why_not(leaving)
+        path = write_upload(plan, upload, key() if may_leave else None, signed, held_back)
+        if may_leave:
+            self.note_released(leaving, path, held_back)
+        return path, may_leave
 
     def _words(self, what: str) -> Iterator[tuple[str, Act]]:
         """Yield what was said about each digest, in order."""
@@ -240,6 +402,11 @@ class Approvals:
         return Journal(self.folder / FILE, {"approve": _Word, "revoke": _Word})
 
 
+def _noted(path: Path) -> str:
+    """Return a path as a note has it: whatever characters it has, and from wherever it is read."""
+    return quote(os.path.abspath(path))
+
+
 def require_no_promise(plan: Plan, what: str) -> None:
     """Refuse what has no noise, where the plan promises that all that leaves has."""
     if plan.promise is not None:
@@ -268,8 +435,10 @@ def write_upload(
     """
     from predbayes_study.payloads.details import save_signed
 
+    sealed = signed.with_suffix(SUFFIX)
+
     def write_sealed(target: Path, key: SigningKey) -> None:
-        plain = target.with_suffix(".signed")
+        plain = scratch_name(sealed)  # which the next run removes if this one is killed
         try:
             save_signed(upload, plain, key)
             info = upload.info
@@ -277,7 +446,8 @@ def write_upload(
         finally:
             remove(plain)
 
-    sealed = signed.with_suffix(SUFFIX)
+    for path in (signed, sealed):
+        scratch_beside(path)
     if key is None:
         path, kept = held_back, {held_back}
     elif plan.recipient:

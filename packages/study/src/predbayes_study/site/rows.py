@@ -25,6 +25,7 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.site.blindspot import near_groups, with_blind_spot
 from predbayes_study.site.holdout import connected, hold_out
 from predbayes_study.tables.coding import Encoder, Examined, code_targets, examine
+from predbayes_study.tables.column import Outside
 from predbayes_study.tables.mapping import PATIENT
 from predbayes_study.tables.plausible import require_right_way
 from predbayes_study.tables.problem import least_cell
@@ -55,16 +56,19 @@ class SiteRows:
         secret: bytes = b"",
     ) -> SiteRows:
         """Encode a table in the plan's columns and units; or what was examined of it already."""
-        least = least_cell(plan)
-        targets = code_targets(plan, frame, least=least)
-        known = ~targets.isnan()
-        if int(known.sum()) < _LEAST_ROWS:
+        least, payload = least_cell(plan), payload_of(plan)
+        outside: Outside = "clip few" if payload.refusals_tell else "row by row"
+        strict: Outside = "refuse" if payload.refusals_tell else outside
+        targets = code_targets(plan, frame, strict, least=least)
+        usable = payload.usable(plan, frame)
+        known = ~targets.isnan() if usable is None else ~targets.isnan() & usable
+        if payload.refusals_tell and int(known.sum()) < _LEAST_ROWS:
             raise DataError(f"fewer than {_LEAST_ROWS} rows have a {plan.target.name}")
-        examined = examined or examine(plan, frame, "clip few")
+        if examined is None or not payload.refusals_tell:
+            examined = examine(plan, frame, outside)
         examined.require_sound(least)
         inputs = take(Encoder(plan).in_blocks(examined), known.nonzero()[:, 0])
         kept = targets[known].to(task_of(plan).dtype)
-        payload_of(plan).require_table(plan, frame)
         patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
         numbered = pd.api.types.is_integer_dtype(frame.index)
         lines = torch.tensor(frame.index.to_numpy(), dtype=torch.int64)[known] if numbered else None
@@ -73,11 +77,13 @@ class SiteRows:
     @classmethod
     def to_train(cls, plan: Plan, own: SiteFile, frame: pd.DataFrame) -> SiteRows:
         """Encode the rows that an upload is made of; refuse a target that looks swapped."""
-        examined, payload = examine(plan, frame, "clip few"), payload_of(plan)
+        payload = payload_of(plan)
+        if not payload.refusals_tell:
+            return cls.of(plan, frame, secret=payload.secret(own))
+        examined = examine(plan, frame, "clip few")
         rows = cls.of(plan, frame, examined, secret=payload.secret(own))
-        if payload.refusals_tell:
-            targets = code_targets(plan, frame).numpy()
-            require_right_way(plan, own, examined.codes.numpy(), targets)
+        targets = code_targets(plan, frame).numpy()
+        require_right_way(plan, own, examined.codes.numpy(), targets)
         return rows
 
     def digest(self) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from predbayes_study.plan.schema import Plan
     from predbayes_study.result.model import CalibratedModel
     from predbayes_study.result.schema import Scores
+    from predbayes_study.result.signed import SignedModel
     from predbayes_study.rules import Finding
     from predbayes_study.site.adopt import Comparison
     from predbayes_study.site.deletion import SiteDeletion
@@ -144,6 +145,7 @@ class Site:
 
         with self.log.during("check", table=data.name, values_shown=show_values) as what:
             what["plan"] = kit.digest
+            _ = kit.signed  # or it is refused
             own = self.file if self.path.exists() else SiteFile(format=1, name="site")
             least = 0 if show_values else SitePolicy.of(own).least_cell(kit.plan)
             rows = _Rows(kit, own)
@@ -184,6 +186,8 @@ class Site:
             loaded, own = Kit.load(kit), self.file
             plan, approvals = loaded.plan, self.approvals
             what |= {"plan": loaded.digest, "site": own.name}
+            approvals.recall(out)
+            _ = loaded.signed  # or it is refused
             approvals.require_plan(loaded, self.option)
             with listening([], bar=None):
                 rows = SiteRows.to_train(plan, own, read_site_table(plan, own, data))
@@ -229,19 +233,29 @@ class Site:
             key: The officer's own key, to sign with.
             revoke: Whether an approval is taken back.
         """
+        from predbayes_study.site.book import FURTHER, Book
+        from predbayes_study.site.book import told as allowed
         from predbayes_study.trust.signing import SigningKey
 
         act: Literal["approve", "revoke"] = "revoke" if revoke else "approve"
         with self.log.during(act, by=by) as noted:
-            thing = _approvable(what)
+            approvals = self.approvals
+            thing = _approvable(what, approvals)
             noted[thing.kind] = thing.digest
             signer = None if key is None else SigningKey.load(key)
             noted["key"] = None if signer is None else signer.public.fingerprint
-            approvals = self.approvals
             if not revoke:
                 approvals.policy.require(thing.asked)
             told: dict[str, Any] = {"act": act, "key": signer, "about": thing.about}
             new = approvals.record(thing.kind, thing.digest, by, **told)
+            asks = Book(approvals.books).asks(thing.digest) if thing.kind == "plan" else []
+            for ask in asks:
+                new |= approvals.record(FURTHER, ask.digest, by, **told)
+            noted["further releases"] = len(asks)
+            thing = thing._replace(allows=tuple(map(allowed, asks)))
+            if revoke:
+                thing = thing._replace(taken_back=tuple(approvals.recall()))
+                noted["files"] = len(thing.taken_back)
         return new, thing
 
     def delete(self, out: Path) -> tuple[Path, SiteDeletion]:
@@ -307,7 +321,7 @@ class Site:
                         f"this site's is {mine.fingerprint}: another was admitted as {own.name}; "
                         "call the coordinator"
                     )
-        Heads(own.folder).note(statement, key)
+        Heads(own.books).note(statement, key)
 
     def evaluate(
         self,
@@ -329,7 +343,6 @@ class Site:
         """
         from predbayes_study.result.scoring import score
         from predbayes_study.site.adopt import evaluated_rows, require_as_it_came
-        from predbayes_study.site.release import write_upload
 
         if out is not None and everything:
             raise StudyError("an evaluation is of held-out rows alone: leave --all or --out out")
@@ -337,7 +350,10 @@ class Site:
             raise StudyError("an evaluation is of a study that this site trained for: give --home")
         upload, path, released = None, None, False
         with self.log.during("evaluate", long=True, table=data.name) as what:
-            tried, rows = self._read(model, data)
+            if out is not None:
+                self.approvals.recall(out.parent)
+            came, rows = self._read(model, data)
+            tried = came.model
             plan, own = tried.plan, self.file
             what |= {"site": own.name, "model": tried.weights_digest()}
             if out is not None:
@@ -348,13 +364,12 @@ class Site:
             inputs, targets = evaluated_rows(plan, own.name, rows, kept, everything=everything)
             predictive = tried.predictive(inputs)
             if out is not None:
-                upload = self._evaluation(model, tried, inputs, predictive, targets)
+                upload = self._evaluation(came, inputs, predictive, targets)
         scores = score(plan, predictive, targets)
         assert scores is not None  # there are rows
         if out is not None and upload is not None:
-            released = self.approvals.may_leave(plan, upload)
-            key = self.key if released else None
-            path = write_upload(plan, upload, key, out, out.with_name(HELD_BACK + out.name))
+            held_back = out.with_name(HELD_BACK + out.name)
+            path, released = self.approvals.release(plan, upload, lambda: self.key, out, held_back)
             self.log.note("release" if released else "hold back", upload=upload.digest())
         return Evaluated(tried, rows, predictive, targets, scores, upload, path, released)
 
@@ -370,35 +385,33 @@ class Site:
             raise StudyError("--out is the folder of the model; give it another one")
         with self.log.during("adopt", long=True, table=data.name) as what:
             came, rows = self._read(model, data)
-            what |= {"site": self.file.name, "model": came.weights_digest()}
-            key = None if came.plan.coordinator is None else self.key
-            adoption = adopt(came, self.file.name, rows, _kept(home))
+            what |= {"site": self.file.name, "model": came.model.weights_digest()}
+            key = None if came.statement is None else self.key
+            adoption = adopt(came.model, self.file.name, rows, _kept(home))
             adoption.save(out)
             if key is not None:
-                sign_adoption(model_folder(model), out, self.file.name, key)
-        return Adopted(came, rows, adoption.comparison)
+                sign_adoption(came, out, self.file.name, key)
+        return Adopted(came.model, rows, adoption.comparison)
 
-    def _read(self, model: Path, data: Path) -> tuple[CalibratedModel, SiteRows]:
+    def _read(self, model: Path, data: Path) -> tuple[SignedModel, SiteRows]:
         """Read a model and the rows to try it on."""
         import torch
 
         from predbayes_study.payload import payload_of
-        from predbayes_study.result.model import model_folder
         from predbayes_study.result.signed import load_signed
         from predbayes_study.site.rows import SiteRows
         from predbayes_study.tables.mapping import read_site_table
 
         own = self.file
-        loaded = load_signed(model_folder(model), own.allow_networks)
-        plan = loaded.plan
+        loaded = load_signed(model, own.allow_networks)
+        plan = loaded.model.plan
         torch.set_num_threads(plan.learner.threads)
         table = read_site_table(plan, own, data)
         return loaded, SiteRows.of(plan, table, secret=payload_of(plan).secret(own))
 
     def _evaluation(
         self,
-        folder: Path,
-        model: CalibratedModel,
+        came: SignedModel,
         inputs: Tensor,
         predictive: Predictive,
         targets: Tensor,
@@ -406,20 +419,18 @@ class Site:
         """What would leave, as the site's policy allows it."""
         from predbayes_study.payloads.details import having_seen
         from predbayes_study.result.evaluation import evaluation_upload
-        from predbayes_study.result.model import model_folder
-        from predbayes_study.result.signed import signed_model
         from predbayes_study.site.policy import Asked
         from predbayes_study.site.witness import Heads
 
-        own, plan = self.file, model.plan
+        own, model, plan = self.file, came.model, came.model.plan
         asked = Asked(leaving=("evaluation",), num_evaluated=len(targets))
         self.approvals.policy.require(asked)
         digest = model.weights_digest()
         upload = evaluation_upload(plan, own.name, predictive, targets, digest, inputs=inputs)
-        signed, coordinator = signed_model(model_folder(folder)), plan.coordinator
+        signed, coordinator = came.statement, plan.coordinator
         if signed is None or coordinator is None:
             return upload
-        return having_seen(upload, Heads(own.folder).note(signed, coordinator.signing))
+        return having_seen(upload, Heads(own.books).note(signed, coordinator.signing))
 
 
 class VerificationError(StudyError):
@@ -438,20 +449,25 @@ class Approvable(NamedTuple):
     about: dict[str, str]
     made_by: str  # the command that signs it; empty if nothing waits for that
     asked: Asked  # of the site's policy
+    allows: tuple[str, ...] = ()  # what was refused until a person allows it
+    taken_back: tuple[Path, ...] = ()  # signed files, when it was revoked
 
 
-def _approvable(path: Path) -> Approvable:
-    """Read what is to be approved: a kit, an upload or an attachment."""
+def _approvable(path: Path, approvals: Approvals) -> Approvable:
+    """Read what is to be approved: a kit, an upload or an attachment; or what was signed here."""
     from predbayes.exchange.upload import Upload
+    from predbayes.files import file_digest
     from predbayes_study.attachments import kind_named, kind_of
     from predbayes_study.kit.kit import Kit
     from predbayes_study.payload import EVALUATION
     from predbayes_study.payloads.details import read_header
     from predbayes_study.site.policy import Asked
+    from predbayes_study.trust.sealed import is_sealed
 
     if path.is_dir():
         kit = Kit.load(path)
         plan, digest = kit.plan, kit.digest
+        _ = kit.signed  # or it is refused
         about = {"plan": digest, "leaves": plan.sent, "network": plan.model.module}
         return Approvable("plan", digest, about, "", Asked.of(plan))
     if attached := kind_of(path):
@@ -459,6 +475,15 @@ def _approvable(path: Path) -> Approvable:
         about = {"plan": sent.plan, "leaves": attached}
         made_by = "" if sent.is_signed else attached  # the command has the kind's name
         return Approvable(attached, sent.digest, about, made_by, Asked(leaving=(attached,)))
+    if is_sealed(path):
+        released = approvals.released(file_digest(path))
+        if released is None:
+            raise StudyError(
+                f"{path.name} was not encrypted here, or was altered: give held-back.safetensors"
+            )
+        about = {"plan": released.plan, "leaves": ", ".join(released.kinds)}
+        asked = Asked(leaving=released.kinds)
+        return Approvable(released.what, released.digest, about, "", asked)
     header = read_header(path)
     kind = header.info.kind
     made_by = "evaluate" if kind == EVALUATION else "train"

@@ -22,7 +22,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -32,7 +32,7 @@ from torch import Tensor
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
-from predbayes.files import remove, write_bytes, write_whole
+from predbayes.files import PRIVATE, own_folder, remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.local import (
     Predictor,
@@ -46,10 +46,11 @@ from predbayes_study.payloads.details import having_seen
 from predbayes_study.report.egress import DataSummary, render_egress
 from predbayes_study.report.measurement import Measurement, measured
 from predbayes_study.rules import errors_of
+from predbayes_study.site.book import Book, Release
 from predbayes_study.site.fitting import Job, choose_at_site, require_learner
 from predbayes_study.site.overlap import near_findings
 from predbayes_study.site.policy import Asked
-from predbayes_study.site.release import Approvals, write_upload
+from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.witness import Heads
 from predbayes_study.tasks.choice import Choice
@@ -102,11 +103,12 @@ class Training:
 
     def run(self, rows: SiteRows) -> Trained:
         """Train, or go on, or find that it is done; then release what may be released."""
+        self.approvals.recall(self.out)
         self.approvals.require_plan(self.kit)
         require_learner(self.kit.plan, self.learner)
         self._require_policy(rows)
         home = self.out / HOME
-        home.mkdir(parents=True, exist_ok=True)
+        own_folder(home, 0o700)
         identity = self._identity(rows)
         upload = self._finished(identity)
         again = upload is not None
@@ -121,18 +123,17 @@ class Training:
                 device=self.device,
                 allow_networks=self.allow_networks,
             )
-            folder, policy = self.approvals.folder, self.approvals.policy
-            payload_of(self.kit.plan).reserve(job, table=self.table, policy=policy, folder=folder)
-            with listening([_within(policy.max_hours)]):
+            self._reserve(job)
+            with listening([_within(self.approvals.policy.max_hours)]):
                 upload, own = job.run()
             if self.kit.signed is not None and self.kit.plan.coordinator is not None:
                 key = self.kit.plan.coordinator.signing
-                head = Heads(self.approvals.folder).note(self.kit.signed, key)
+                head = Heads(self.approvals.books).note(self.kit.signed, key)
                 upload = having_seen(upload, head)
             _keep_holdout(home / HOLDOUT_FILE, self.kit, self.site, rows, own)
             write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})
-            write_bytes(home / "trained.json", marker.encode())
+            write_bytes(home / "trained.json", marker.encode(), PRIVATE)
             for path in home.glob(_CHECKPOINTS):
                 remove(path)
         choice = _read_choice(home / CHOICE_FILE, identity) if self.learner == AUTO else None
@@ -148,12 +149,19 @@ class Training:
             allowed = self.approvals.policy.learners(plan)
             choice = choose_at_site(self.kit, self.site, rows, allowed, self.device)
             kept = {"identity": identity, **dataclasses.asdict(choice)}
-            write_bytes(path, (json.dumps(kept, indent=1) + "\n").encode())
+            write_bytes(path, (json.dumps(kept, indent=1) + "\n").encode(), PRIVATE)
         return choice.name
 
     def _require_policy(self, rows: SiteRows) -> None:
-        """Refuse what the site's policy forbids, its own patients among reference rows as well."""
+        """Refuse what the site's policy forbids, its own patients among reference rows as well.
+
+        Where refusals must not depend on rows, only of the plan.
+        """
         plan, policy = self.kit.plan, self.approvals.policy
+        payload = payload_of(plan)
+        if not payload.refusals_tell:
+            policy.require(replace(Asked.of(plan, self.learner), is_audited=True))
+            return
         trained = rows.split_for(self.kit, self.site)[0]
         num_rows = len(trained)
         if num_rows < plan.rules.min_rows:
@@ -162,7 +170,7 @@ class Training:
                 "the plan: too few to take part"
             )
         policy.require(
-            dataclasses.replace(
+            replace(
                 Asked.of(plan, self.learner, num_rows),
                 is_audited=True,
                 outcome=self._measured(rows),
@@ -170,10 +178,29 @@ class Training:
         )
         least = policy.least_cell(plan)
         people = rows.patients_of(trained)
-        if why := payload_of(plan).why_refused(plan, rows[trained], least, people):
+        if why := payload.why_refused(plan, rows[trained], least, people):
             raise DataError(why)
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
+
+    def _reserve(self, job: Job) -> None:
+        """Write what will leave into the site's book, where that has to be counted or allowed."""
+        plan, approvals = self.kit.plan, self.approvals
+        payload = payload_of(plan)
+        folder, policy = approvals.books, approvals.policy
+        payload.reserve(job, table=self.table, policy=policy, folder=folder)
+        if plan.promise is not None:
+            return  # its noise is independent of every other release's
+        made = Release(
+            table=self.table,
+            release=audit_identity(self.kit, self.site, str(job.learner), job.rows),
+            plan=self.kit.digest,
+            study=plan.name,
+            site=self.site,
+            kind=payload.kind,
+            masked=payload.masks,
+        )
+        Book(folder).release(made, payload.again, approvals, self.kit.folder)
 
     def _measured(self, rows: SiteRows) -> Measurement | None:
         """What was measured of the same plan, rows and learner."""
@@ -216,10 +243,10 @@ class Training:
         self, upload: Upload, rows: SiteRows, choice: Choice | None, *, again: bool
     ) -> Trained:
         plan = self.kit.plan
-        released = self.approvals.may_leave(plan, upload)
-        key = self.key if released else None
         held_back = self.out / HELD_BACK
-        path = write_upload(plan, upload, key, self._signed, held_back)
+        path, released = self.approvals.release(
+            plan, upload, lambda: self.key, self._signed, held_back
+        )
         trained, held_out = rows.split_for(self.kit, self.site)
         summary = DataSummary(
             num_rows=len(rows.targets) + rows.num_dropped,

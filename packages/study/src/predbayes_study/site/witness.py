@@ -38,6 +38,7 @@ from predbayes_study.trust.statement import (
     Deletion,
     Digest,
     FilesStatement,
+    Folder,
     Receipt,
     Signed,
     StudyStatement,
@@ -159,7 +160,7 @@ def _folder_statement(path: Path, plan: Plan, key: PublicKey) -> tuple[FilesStat
         if (path / mark).exists()
     )
     statement = Signed.read(path / name, FilesStatement).checked(key, kind=kind, plan=plan.digest())
-    return statement, statement.problems(path, name)
+    return statement, statement.problems(Folder.read(path), name)
 
 
 def _plan_in(folder: Path) -> Plan:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from predbayes.errors import StudyError
-from predbayes.files import open_regular, read_at_most, sync_file
+from predbayes.files import PRIVATE, open_new, open_regular, read_at_most, sync_file
 from predbayes.system import HeldError, held, sync_folder, synced_at_once
 
 LOCK = ".lock"  # of one step
@@ -21,7 +21,7 @@ _MANY_FILES = 32
 def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     """Copy a file; one with more than ``max_bytes`` is refused."""
     try:
-        with open_regular(source) as reader, target.open("wb") as writer:
+        with open_regular(source) as reader, open_new(target, PRIVATE) as writer:
             require_size(os.fstat(reader.fileno()).st_size, max_bytes)
             copied = 0
             while chunk := reader.read(_CHUNK):

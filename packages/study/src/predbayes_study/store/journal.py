@@ -2,7 +2,7 @@
 
     approvals.jsonl    who approved what, and who took it back
     heads.jsonl        heads of a coordinator's ledger that the site has seen
-    budget.jsonl       what was spent of each table
+    budget.jsonl       what was released of each table
     holder.jsonl       whom a key holder admitted, and what it opened
 
 Several commands may want to write at once: each holds the journal's lock while it reads what is

@@ -27,9 +27,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from predbayes.errors import StudyError
+from predbayes.files import SHARED, open_regular
+from predbayes.system import open_in_place
 from predbayes_study.trust.signing import PublicKey, SigningKey
 
 FIRST = "0" * 64
@@ -136,10 +138,10 @@ class Ledger:
         after = (0, FIRST) if before is None else (before.number, before.digest)
         if _entry(cut + b"\n", after) is not None:
             # Complete but for the end of the line: the step was done, so it stays.
-            with self.path.open("ab") as file:
+            with self._opened(os.O_WRONLY | os.O_APPEND) as file:
                 _write(file, b"\n")
         elif _starts_an_entry(cut):
-            with self.path.open("r+b") as file:
+            with self._opened(os.O_RDWR) as file:
                 file.truncate(os.fstat(file.fileno()).st_size - len(cut))
                 os.fsync(file.fileno())
         else:
@@ -177,12 +179,16 @@ class Ledger:
 
         A process that dies meanwhile leaves the first of them, or none.
         """
-        with self.path.open("ab") as file:
+        with self._opened(os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
             _write(file, b"".join(entry.line() for entry in entries))
+
+    def _opened(self, flags: int) -> BinaryIO:
+        """Open the file itself to write; a link in its place is refused."""
+        return open(open_in_place(self.path, flags, SHARED), "r+b" if flags & os.O_RDWR else "ab")
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 yield from file
         except OSError as error:
             raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
@@ -190,7 +196,7 @@ class Ledger:
     def _ends(self) -> tuple[bytes, bytes]:
         """The last whole line, and what comes after it."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 length, size = _TAIL, os.fstat(file.fileno()).st_size
                 while True:
                     file.seek(max(0, size - length))

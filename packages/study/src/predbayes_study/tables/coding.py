@@ -88,6 +88,8 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
             vectors[name], coded = _code_vectors(column, frame[name], outside)
         else:
             coded = code_column(column, frame[name], outside)
+        if outside == "row by row":
+            coded = coded.forgiven()
         codes[:, index] = coded.codes
         problems += _problems(name, column, coded.faults, frame)
         oddities += _problems(name, column, coded.oddities, frame)
@@ -115,12 +117,14 @@ def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
     return _examine_targets(plan, frame)[1]
 
 
-def code_targets(plan: Plan, frame: pd.DataFrame, *, least: int = 0) -> Tensor:
+def code_targets(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
+) -> Tensor:
     """Return targets (N,) in float64 as the plan's task has them; NaN is missing.
 
     What is told of problems is as in `code_table`.
     """
-    codes, problems = _examine_targets(plan, frame)
+    codes, problems = _examine_targets(plan, frame, outside)
     _require_none(problems, least)
     return codes
 
@@ -198,13 +202,17 @@ def encode(
 # Targets and problems
 
 
-def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
+def _examine_targets(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse"
+) -> tuple[Tensor, list[Problem]]:
     absent = [problem for name in plan.outcomes if (problem := _column_problem(frame, name))]
     if absent:
         return torch.full((len(frame),), torch.nan, dtype=torch.float64), absent
     forms = plan.target.as_column(), plan.target.event_column()
     columns = dict(zip(plan.outcomes, forms, strict=False))
     coded = {name: code_column(column, frame[name]) for name, column in columns.items()}
+    if outside == "row by row":
+        coded = {name: column.forgiven() for name, column in coded.items()}
     codes = {name: column.codes for name, column in coded.items()}
     targets, faults = task_of(plan).encode(plan, codes)
     problems = [

@@ -28,13 +28,17 @@ from predbayes_study.tables.vocabulary import MISSING_WORDS, NUMBER_CODES
 Array = np.ndarray[Any, Any]
 Masks = dict[Kind, Array]  # which rows have which problem
 
-Outside = Literal["refuse", "clip", "clip few"]
+Outside = Literal["refuse", "clip", "clip few", "row by row"]
 """What a number outside its plausible range becomes: an error, or the end of the range.
 
 `clip few` is for a site's own table. A number is clipped unless it looks like a code for missing,
 or more than `MAX_CLIPPED` of the column are outside: then they are in another unit, or of another
 column. In the same way words that are not listed are an error, whatever `other` says, if they are
 more than `MAX_UNREAD` of the column.
+
+`row by row` is for a plan that promises differential privacy. What becomes of a cell depends on no
+other one, and no cell is an error: a number is clipped, and what cannot be read, or is not listed,
+is missing.
 """
 
 MAX_CLIPPED = 0.05
@@ -157,6 +161,10 @@ class Coded:
         """Which rows have no value, and nothing else is wrong or odd with them."""
         odd = Coded(self.codes, self.oddities).faulty
         return np.isnan(self.codes) & ~self.faulty & ~odd
+
+    def forgiven(self) -> Coded:
+        """The same with faulty cells as missing ones."""
+        return Coded(np.where(self.faulty, np.nan, self.codes), {}, self.oddities)
 
 
 def code_column(column: Scalar, cells: pd.Series, outside: Outside = "refuse") -> Coded:

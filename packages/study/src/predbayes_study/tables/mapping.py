@@ -43,6 +43,10 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     """
     raw = read_raw(site.file, path)
     frame, ambiguous = translate(plan, site, raw)
+    if plan.promise is not None:  # no single cell decides whether the site can train
+        for problem in ambiguous:
+            frame.loc[[*problem.lines], problem.column] = ""
+        ambiguous = ()
     problems = [*entry_problems(plan, site, raw.columns), *ambiguous]
     asked = [p for p in problems if target or p.column not in plan.outcomes]
     # What a site says of the rows that it trains on may be mailed to others.

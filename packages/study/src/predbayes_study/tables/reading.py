@@ -39,6 +39,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from predbayes.errors import DataError
+from predbayes.files import open_regular
 from predbayes.optional import require
 from predbayes.progress import each_column
 from predbayes.text import from_cell, to_cell
@@ -264,7 +265,8 @@ def _decoded(path: Path, encoding: str, remedies: Remedies) -> Generator[str, No
     """Yield the lines of a file, which is never in memory as a whole."""
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     try:
-        with path.open(encoding="utf-8-sig" if is_utf8 else encoding, newline="") as file:
+        coding = "utf-8-sig" if is_utf8 else encoding
+        with io.TextIOWrapper(open_regular(path), encoding=coding, newline="") as file:
             for line in file:
                 if "\0" in line:
                     raise DataError(f"{path.name} is not text: save it as CSV {encoding}")
@@ -309,7 +311,8 @@ def sniff(path: Path) -> FileForm:
     if path.suffix.lower() not in TEXT:
         return FileForm()
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     encoding = _encoding(content)

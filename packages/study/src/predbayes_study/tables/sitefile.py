@@ -3,7 +3,7 @@
     name = "Basel"                 as admitted to the study
     key = "Basel.key"              its private key, beside this file
     patient = "Pat.-Nr."           rows of one patient are all trained on or all held out
-    table = "cardiology"           what its budget of privacy is counted for; empty: all tables here
+    table = "cardiology"           by which its book knows the rows; empty: all tables here are one
     audit = "audit.jsonl"          its audit log, beside this file or elsewhere
     officer = "predbayes-ed25519 …"  whose signed approvals alone count
     allow_networks = ["hearts"]    networks of the consortium's own that may run here, by name
@@ -44,10 +44,9 @@ from pydantic import (
 )
 
 from predbayes.errors import PlanError
-from predbayes.exchange.strict import SiteName
+from predbayes.exchange.strict import Finite, SiteName
 from predbayes_study.plan.schema import (
     MOST_MEMORY,
-    Finite,
     Names,
     Plan,
     Positive,
@@ -140,6 +139,7 @@ class Policy(Section):
     """Floors that no plan can lower; see `study.site.policy`."""
 
     kinds: Names | None = None  # that may leave; None: all
+    sealed: bool = False  # whether plans need masked totals, and `kinds` must name what else leaves
     release: Literal["automatic", "manual"] = "automatic"  # manual: plan and upload need approval
     min_cell: Annotated[int, Field(gt=0)] = 1  # least `rules.min_cell`
     min_evaluated: Annotated[int, Field(gt=0)] = 1  # rows of an evaluation
@@ -164,9 +164,9 @@ class SiteFile(Section):
     format: Literal[1]
     name: SiteName
     patient: str = ""  # the column that says whose row it is: nobody is trained on and held out
-    table: str = ""  # by which the book of budgets knows it; empty: all tables here are one
+    table: str = ""  # by which the site's book knows it; empty: all tables here are one
     key: str = ""  # path of the private key, relative to this file; empty is NAME.key
-    audit: str = ""  # path of the audit log, relative to this file; empty is beside it
+    audit: str = ""  # path of the log, relative to this file; other books are beside it
     officer: Annotated[str, Field(pattern=r"^$|^predbayes-ed25519 [0-9a-f]{64}$")] = ""  # the
     # first line of the officer's .pub; then approvals without that key do not count
     allow_networks: Names = ()  # code of others that may run here, if a plan names it
@@ -190,6 +190,11 @@ class SiteFile(Section):
     def folder(self) -> Path:
         """The folder of the file."""
         return self._folder
+
+    @property
+    def books(self) -> Path:
+        """The folder of what commands and nodes note: where the audit log is."""
+        return (self.folder / self.audit).parent if self.audit else self.folder
 
     @property
     def key_path(self) -> Path:
