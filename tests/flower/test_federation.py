@@ -336,31 +336,28 @@ class TestAnswers:
         found = digests(method, over(grid_of(method, sites, tmp_path), quorum=2), rows[1])
         assert [site for _, site, _ in found] == ["site0", "site2"]
         told = [r.getMessage() for r in caplog.records if r.name == "predbayes_flower.driver"]
-        assert "site1: failed DataError" in told
+        assert "site1: failed" in told
         assert not any("Qanary" in line for line in told)
 
     @pytest.mark.parametrize(
-        ("read", "kind", "line"),
+        ("read", "line"),
         [
             (
                 lambda context: context.node_config["dat"],
-                "MissingKeyError",
                 "flower-supernode's --node-config: no key 'dat'; did you mean 'data'?",
             ),
             (
                 lambda context: context.run_config["data"],
-                "MissingKeyError",
                 "[tool.flwr.app.config] of the app's pyproject.toml: no key 'data'; there are none",
             ),
             (
                 lambda context: pandas.read_csv(context.node_config["data"]),
-                "FileNotFoundError",
                 "[Errno 2] No such file or directory: '/no/table.csv'",
             ),
         ],
     )
     def test_a_missing_key_or_file_is_one_line_of_the_nodes_log(
-        self, method, rows, caplog, read, kind, line
+        self, method, rows, caplog, read, line
     ):
         caplog.set_level("INFO")
         grid = DoubleGrid(
@@ -369,7 +366,7 @@ class TestAnswers:
         )
         with pytest.raises(TrainingError, match="ended with 0 of 2"):
             run(method, over(grid, quorum=2), rows[1])
-        assert f"site1: failed {kind}" in caplog.text
+        assert "site1: failed" in caplog.text
         told = [r for r in caplog.records if r.name == "predbayes_flower.wire"]
         assert [(r.getMessage(), bool(r.exc_info)) for r in told] == [(line, False)] * 2
 

@@ -1,6 +1,6 @@
 """A node of a federation answers with what no honest node sends.
 
-Forged lines in a reason, an evaluation in place of an upload, an answer in another node's name, an
+Forged lines in a status, an evaluation in place of an upload, an answer in another node's name, an
 answer without end, and what a hello told of other studies.
 """
 
@@ -48,12 +48,12 @@ def lines(caplog):
 
 
 @pytest.mark.parametrize("kind", [HELLO, UPLOAD])
-def test_no_line_is_forged_by_a_reason(world, nodes, tmp_path, caplog, kind):
+def test_no_line_is_forged_by_a_status(world, nodes, tmp_path, caplog, kind):
     caplog.set_level(logging.INFO)
     grid = DoubleGrid(app, nodes)
-    told = words(status="failed", reason=HOSTILE, site=HOSTILE)
+    told = words(status=HOSTILE, site=HOSTILE)
     grid.altered[13, kind] = replaced(told)
-    Round(grid, world.begin(f"reason-{kind}", SITES[:3]), SHORT).run()
+    Round(grid, world.begin(f"status-{kind}", SITES[:3]), SHORT).run()
     assert "Gamma: in" not in lines(caplog)
     assert all(line.isprintable() for line in lines(caplog))
     assert any("No miscalibration" in line for line in lines(caplog))  # escaped, and shown

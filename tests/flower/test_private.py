@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from predbayes import errors
 from predbayes.exchange.header import Header
 from predbayes_flower.server import run_study
 from predbayes_flower.study_client import app
-from predbayes_study.extras.privacy.budget import FILE
+from predbayes_flower.wire import read_words, replying, words
 from predbayes_study.payloads.details import promise_of
+from predbayes_study.site.book import FILE
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import QUICK, make_node, write_rows
 from tests.study.site.test_private import PRIVATE, PROMISE
@@ -40,3 +42,21 @@ def test_a_round_brings_noisy_uploads_and_spends_each_budget_once(tmp_path):
         spent = (folder / FILE).read_text(encoding="utf-8")
         assert spent.count('"epsilon"') == 1
     assert len(secrets) == len(SITES)
+
+
+def test_every_failure_is_told_in_the_same_word():
+    """A kind of error would reveal what a site found in its rows."""
+    from flwr.app import Message
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    raised = [kind for kind in kinds if issubclass(kind, Exception)]
+    told = []
+    for kind in (*raised, ValueError, MemoryError, ZeroDivisionError):
+
+        def answer(_message, _context, kind=kind):
+            raise kind.__new__(kind)
+
+        asked = Message(words(), dst_node_id=1, message_type="train.upload")
+        told.append(dict(read_words(replying(answer)(asked, None).content)))
+    assert len(told) > 10
+    assert told == [{"status": "failed"}] * len(told)

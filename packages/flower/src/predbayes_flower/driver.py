@@ -157,7 +157,7 @@ class Driver:
         told = read_words(reply.content)
         site = str(told.get("site", ""))
         if not self._may_be(site):
-            _log.warning("%s", stranger(node, site, str(told.get("reason", ""))))
+            _log.warning("%s", stranger(node, site))
             return events.Introduced(node)
         brings = told.get("status") == "upload"
         return events.Introduced(node, site, told.get("approved") is True, brings)
@@ -217,22 +217,22 @@ def _outcome(site: str, reply: Any) -> events.Outcome:
     status = told.get("status")
     if status == "upload":
         return "upload"
-    _log.info("%s: %s", site, printable(f"{status} {told.get('reason', '')}"))
+    _log.info("%s: %s", site, printable(str(status)))
     return status if status in ("not approved", "awaiting release") else "failed"
 
 
-def stranger(node: int, site: str, reason: str) -> str:
+def stranger(node: int, site: str) -> str:
     """Say of a node that is nobody's why it has no part.
 
     Examples:
-        >>> stranger(7, "Bern", "")
+        >>> stranger(7, "Bern")
         'node 7 is of no admitted site: Bern'
-        >>> stranger(7, "", "DataError")
-        'node 7 names no site (DataError); its own log says why'
+        >>> stranger(7, "")
+        'node 7 names no site; its own log says why'
     """
     if site:
         return f"node {node} is of no admitted site: {printable(site, 60)}"
-    return f"node {node} names no site ({printable(reason, 60)}); its own log says why"
+    return f"node {node} names no site; its own log says why"
 
 
 def _error(reply: Any) -> str:

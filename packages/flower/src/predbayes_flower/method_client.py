@@ -33,7 +33,7 @@ from predbayes.errors import DataError
 from predbayes.exchange.federation import learn_at, require_width, with_learner
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import digest_of
-from predbayes.files import remove, write_whole
+from predbayes.files import own_folder, remove, write_whole
 from predbayes.methods.method import method_digest
 from predbayes.optional import require
 from predbayes_flower import HELLO, UPLOAD
@@ -75,7 +75,7 @@ def client_app(
         context = with_lines(context)
         question, own = Question.read(message.content), method_of(context)
         if question.method != method_digest(own):
-            return words(status="another method", reason="than the coordinator's; same app?")
+            return words(status="another method than the coordinator's: is it the same app?")
         site_learner = learner(context)
         at_site = own if site_learner is None else with_learner(own, site_learner)
         path = _learnt(question, at_site, context, rows(context))
@@ -104,7 +104,7 @@ def _learnt(question: Question, method: Any, context: Any, rows: Any) -> Path | 
     folder = Path(str(context.node_config.get("out") or home)) / site
     made_for = folder / question.origin[:32]
     path = made_for / f"{_key(question, method, site, rows)}.safetensors"
-    folder.mkdir(parents=True, exist_ok=True)
+    own_folder(folder)
     # A message that was given up leaves its process at work, and the next one starts another:
     # it waits for the first, and then its upload is there.
     with locked(folder, RUN_LOCK, timeout=-1):
@@ -112,7 +112,7 @@ def _learnt(question: Question, method: Any, context: Any, rows: Any) -> Path | 
             for other in folder.iterdir():
                 if other.is_dir() and other != made_for:
                     remove(other)
-            made_for.mkdir(exist_ok=True)
+            own_folder(made_for)
             inputs = _inputs(question, made_for / _INPUTS)
             if inputs is None:
                 return None

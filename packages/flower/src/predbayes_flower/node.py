@@ -10,6 +10,7 @@ Training leaves the finished upload on the node's disk, so that being asked agai
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from predbayes.errors import NotApprovedError
 from predbayes.files import file_digest
 from predbayes_flower.outbox import Outbox
 from predbayes_flower.simulation import node_config
@@ -31,6 +33,8 @@ from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.trust.signing import SigningKey
 from predbayes_study.trust.statement import KIT_SIGNATURE
+
+_log = logging.getLogger(__name__)
 
 Read = Callable[[Plan, SiteFile, Path], pd.DataFrame]
 """Makes a table in the plan's columns and units from a plan, a site.toml and a path."""
@@ -121,15 +125,17 @@ class Node:
 
     def _train(self) -> Path | str:
         facts = {"plan": self.training.kit.digest, "site": self.training.site}
-        with self.log.during("train", long=True, asked_by="message", **facts) as what:
-            trained = self.training.run(self.rows())
-            what |= trained.facts()
+        try:
+            with self.log.during("train", long=True, asked_by="message", **facts) as what:
+                trained = self.training.run(self.rows())
+                what |= trained.facts()
+        except NotApprovedError as error:
+            _log.warning("%s", error)
+            return "not approved"
         if not trained.released:
             return "awaiting release"
         if self.made_of is not None:
-            made_of, digest = list(self.made_of), trained.upload.digest()
-            policy = self.training.approvals.policy.digest
-            self.outbox.keep(self.training.kit.digest, trained.path, made_of, digest, policy)
+            self.outbox.keep(self.training.kit.digest, trained.path, list(self.made_of))
         return trained.path
 
 

@@ -12,15 +12,15 @@ If one of them has changed since, nothing is ready, and the node is asked to tra
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import predbayes
-from predbayes.errors import PlanError
+from predbayes.errors import PlanError, StudyError
 from predbayes.exchange.strict import Strict
-from predbayes.files import file_digest, write_bytes
+from predbayes.files import PRIVATE, file_digest, write_bytes
 from predbayes_flower.pump import SMALL_BYTES
 from predbayes_flower.wire import upload_record, words
 from predbayes_study.site.release import Approvals
@@ -38,8 +38,6 @@ class _Noted(Strict):
     config: dict[str, str]
     version: str
     sent: str
-    upload: str  # digest of the content of what is sent
-    policy: str = ""  # digest of the site's
     files: dict[str, str]  # digests, the signed file's among them
 
 
@@ -58,15 +56,11 @@ class Outbox:
         """Return a path of the configuration."""
         return Path(str(self.config[name]))
 
-    def keep(
-        self, plan_digest: str, sent: Path, made_of: list[Path], upload: str, policy: str
-    ) -> None:
-        """Note that a signed file answers a plan, what it was made of, and its content's digest."""
+    def keep(self, plan_digest: str, sent: Path, made_of: list[Path]) -> None:
+        """Note that a signed file answers a plan, and what it was made of."""
         files = {str(path): file_digest(path) for path in (sent, *made_of)}
-        noted = _Noted(
-            **self._terms(plan_digest), sent=str(sent), files=files, upload=upload, policy=policy
-        )
-        write_bytes(self._path, noted.model_dump_json().encode())
+        noted = _Noted(**self._terms(plan_digest), sent=str(sent), files=files)
+        write_bytes(self._path, noted.model_dump_json().encode(), PRIVATE)
 
     def ready(
         self, plan_digest: str, approvals: Approvals, most_bytes: float = math.inf
@@ -75,21 +69,17 @@ class Outbox:
 
         Args:
             plan_digest: The plan.
-            approvals: Of the site; what was revoked is not ready.
+            approvals: Of the site; what may not leave now is not ready.
             most_bytes: A larger file counts as not ready, and is not read.
         """
         try:
             noted = _Noted.model_validate_json(self._path.read_bytes())
             sent = Path(noted.sent)
-            if noted.model_dump(exclude={"sent", "files", "upload", "policy"}) != self._terms(
-                plan_digest
-            ):
+            if noted.model_dump(exclude={"sent", "files"}) != self._terms(plan_digest):
                 return None
             if sent.stat().st_size > most_bytes:
                 return None
-            if noted.policy != approvals.policy.digest:
-                return None
-            if not approvals.may_send(plan_digest, noted.upload):
+            if approvals.why_not_sent(noted.files.get(noted.sent, ""), by_message=True):
                 return None
             same = all(file_digest(Path(path)) == d for path, d in noted.files.items())
             return sent if same else None
@@ -128,4 +118,14 @@ def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
     AuditLog.at(own.folder, own.audit).note(
         "send", plan=plan_digest, asked_by="message", file=file_digest(path)
     )
-    return upload_record(path, **told)
+    return upload_record(path, sending(approvals), **told)
+
+
+def sending(approvals: Approvals) -> Callable[[str], None]:
+    """Return what refuses a file, by the digest of the bytes that are sent, if it may not leave."""
+
+    def require(digest: str) -> None:
+        if why := approvals.why_not_sent(digest, by_message=True):
+            raise StudyError(f"nothing is sent: {why}")
+
+    return require

@@ -20,6 +20,7 @@ from typing import Any
 from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.header import Signature, from_metadata
 from predbayes.exchange.upload import Upload
+from predbayes.files import write_bytes
 from predbayes_flower import events
 from predbayes_flower.driver import Decision, Driver
 from predbayes_flower.round import RoundSettings, RoundState
@@ -167,7 +168,7 @@ def _write_upload(content: Any, most_bytes: int, path: Path) -> str:
     metadata, arrays = read_upload(content, most_bytes)
     sealed = None if metadata else sealed_content(arrays)
     if sealed is not None:
-        path.write_bytes(sealed)
+        write_bytes(path, sealed)
         return read_envelope(path).site
     upload, signature = unpack_upload(content, most_bytes)
     if upload.info.kind == EVALUATION:

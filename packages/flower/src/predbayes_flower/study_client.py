@@ -11,7 +11,7 @@
 
 Flower loads an app also in processes that answer no message, and at a node each message starts a
 process, so this imports little: what trains comes with the first message that asks for it. What
-goes wrong is written to the node's log; the server is told no more than its kind.
+goes wrong is written to the node's log; the server learns only that something did.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from predbayes.optional import require
 from predbayes.text import printable
 from predbayes_flower import ACK, HELLO, UPLOAD
-from predbayes_flower.outbox import Outbox, greeting
+from predbayes_flower.outbox import Outbox, greeting, sending
 from predbayes_flower.simulation import node_config
 from predbayes_flower.wire import read_words, replying, upload_record, words
 
@@ -54,8 +54,11 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
     def upload(message: Any, context: Any) -> Any:
         from predbayes_flower.node import Node
 
-        answer = (node_of or Node.of_context)(context).answer(_plan(message))
-        return upload_record(answer) if isinstance(answer, Path) else words(status=answer)
+        node = (node_of or Node.of_context)(context)
+        answer = node.answer(_plan(message))
+        if not isinstance(answer, Path):
+            return words(status=answer)
+        return upload_record(answer, sending(node.training.approvals))
 
     @app.query(ACK.partition(".")[2])  # type: ignore[untyped-decorator]
     @replying

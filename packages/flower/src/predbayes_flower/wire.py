@@ -13,18 +13,20 @@ are encrypted, the sealed file travels as it is, as one array of bytes.
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
 from predbayes.errors import UploadError, is_line
 from predbayes.exchange.header import Header, to_metadata
 from predbayes.optional import require
-from predbayes_study.trust.sealed import is_sealed
+from predbayes.text import printable
+from predbayes_study.trust.sealed import MAGIC
 
 _log = logging.getLogger(__name__)
 
@@ -46,18 +48,28 @@ def read_words(content: Any) -> dict[str, Any]:
     return dict((content or {}).get(_WORDS) or {})
 
 
-def upload_record(path: Path, **told: str | int) -> Any:
-    """Return a signed file as it travels, with further words; the study checks it."""
+def upload_record(
+    path: Path, allowed: Callable[[str], object] | None = None, **told: str | int
+) -> Any:
+    """Return a signed file as it travels, with further words; the study checks it.
+
+    Args:
+        path: The file, which is read once.
+        allowed: Refuses what may not leave, by the digest of what was read.
+        told: The words.
+    """
     app, record = require("flwr.app", "flower"), words(status="upload", **told)
-    if is_sealed(path):
-        content = np.frombuffer(path.read_bytes(), np.uint8)
-        record[_ARRAYS] = app.ArrayRecord({_SEALED: app.Array(content)})
+    content = path.read_bytes()
+    if allowed is not None:
+        allowed(hashlib.sha256(content).hexdigest())
+    if content.startswith(MAGIC):
+        record[_ARRAYS] = app.ArrayRecord({_SEALED: app.Array(np.frombuffer(content, np.uint8))})
         return record
-    header = Header.read(path)
+    header = Header.of(content, printable(path.name))
     # Not torch where numpy will do: it takes seconds to import, for each message.
     lacks = any(spec.dtype == _BFLOAT16 for spec in header.arrays.values())
-    with safe_open(path, framework="pt" if lacks else "numpy") as file:
-        arrays = {name: to_array(file.get_tensor(name)) for name in header.arrays}
+    load = importlib.import_module("safetensors.torch" if lacks else "safetensors.numpy").load
+    arrays = {name: to_array(array) for name, array in load(content).items()}
     record[_METADATA] = app.ConfigRecord(to_metadata(header.info, header.signature))
     record[_ARRAYS] = app.ArrayRecord(arrays)
     return record
@@ -109,14 +121,17 @@ def sealed_content(arrays: Mapping[str, Any]) -> bytes | None:
 
 
 def replying(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Reply with an answer, or with the kind of the error and nothing else of it."""
+    """Reply with an answer, or that there is none: why is in the node's own log alone.
+
+    The kind of an error would reveal what a site found in its rows.
+    """
 
     def reply(message: Any, context: Any) -> Any:
         try:
             content = answer(message, context)
         except Exception as error:
             _log.error("%s", error, exc_info=not is_line(error))
-            content = words(status="failed", reason=type(error).__name__)
+            content = words(status="failed")
         return require("flwr.app", "flower").Message(content, reply_to=message)
 
     return reply
