@@ -75,6 +75,15 @@ def test_no_distribution_is_in_two_sets(platform):
         assert not cpu & cuda
 
 
+def test_the_tools_of_a_release_are_those_of_the_platforms():
+    tools = SCRIPT["read"](ROOT / "locks" / "tools.txt")
+    assert {"hatchling", "packaging"} <= set(tools)
+    for name, (version, hashes) in tools.items():
+        found = [rows[name] for key in PLATFORMS for rows in locked(key).values() if name in rows]
+        assert {of for of, _ in found} == {version}
+        assert {digest for _, some in found for digest in some} == set(hashes)
+
+
 def test_a_version_that_a_requirement_forbids_is_found():
     asks = {"predbayes": ["numpy>=99"]}
     with pytest.raises(SystemExit, match="write a version of numpy>=99"):

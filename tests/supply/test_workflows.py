@@ -11,6 +11,14 @@ import yaml
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 CONTAINER = ROOT / "container" / "Containerfile"
+WITHOUT_HASHES = {
+    # The row for Python 3.14, which the lock files do not have yet; the other rows say --locked.
+    "check: scripts/setup --here ${{ matrix.setup }}",
+    # The lowest and the newest versions that the distributions allow, to see whether they work.
+    "nightly: pip install --system --resolution ${{ matrix.resolution }} --editable packages/core "
+    '--editable "packages/study[parquet,tables]" --group dev',
+}
+"""Installs that lock files cannot hold, in jobs that can write nothing and publish nothing."""
 
 
 def read(path: Path) -> dict:
@@ -43,6 +51,18 @@ class TestEveryWorkflow:
         for step in steps(path):
             assert "github." not in step.get("run", "")
 
+    def test_an_action_is_named_by_its_commit(self, path):
+        """A tag or a branch can be moved, by anyone who gets hold of the action's repository."""
+        for step in steps(path):
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}", step["uses"])
+
+    def test_what_pip_installs_has_hashes(self, path):
+        runs = [step["run"] for step in steps(path) if "run" in step]
+        for command in re.findall(r"(?<![\w-])pip3? install.*|scripts/setup.*", "\n".join(runs)):
+            locked = "--require-hashes" in command or "--locked" in command
+            assert locked or f"{path.stem}: {command}" in WITHOUT_HASHES
+
     def test_a_clone_keeps_no_token(self, path):
         for step in steps(path):
             if step.get("uses", "").startswith("actions/checkout@"):
@@ -68,8 +88,18 @@ def test_only_the_last_job_of_a_release_publishes_and_it_has_no_token():
     assert "secrets." not in (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
 
 
+def test_only_the_python_without_lock_files_is_checked_without_them():
+    (path,) = (path for path in WORKFLOWS if path.stem == "check")
+    rows = read(path)["jobs"]["check"]["strategy"]["matrix"]["include"]
+    assert [row["python"] for row in rows if row.get("setup") != "--locked"] == ["3.14"]
+
+
 def test_the_container_installs_locked_files_and_is_not_root():
     text = CONTAINER.read_text(encoding="utf-8")
+    bases = re.findall(r"^FROM (\S+)", text, re.M)
+    assert len(set(bases)) == 1
+    assert re.fullmatch(r"python:[\w.-]+@sha256:[0-9a-f]{64}", bases[0])
+    assert "pip wheel" not in text  # which fetches the backend of the build without a hash
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.M)
     assert all((ROOT / name).exists() for line in copied for name in line.split())
     assert all((ROOT / name).exists() for name in re.findall(r"-r (\S+)", text))
