@@ -147,7 +147,6 @@ class TestPlan:
             ("scales = [1, 2]", "scales = []", r"moments\.scales: must be some numbers"),
             ("features = 12", "features = 0", r"moments\.features"),
             ("[rules]", "[gate]\n[rules]", "leave gate out"),
-            ("quorum = 1", "max_weight = 3.0", r"leave rules\.max_weight out"),
             ("quorum = 1", 'screening = "leave-out"', r"leave rules\.screening out"),
             (
                 CLASSES,
@@ -364,7 +363,7 @@ class TestLabels:
     def test_a_site_with_turned_labels_is_found_by_what_is_gained_without_it(self, found):
         _, _, result = found
         findings = {site.site: [f.kind for f in site.findings] for site in result.sites}
-        assert findings == {"Alpha": [], "Beta": [], "Gamma": ["harmful"]}
+        assert findings == {"Alpha": [], "Beta": [], "Gamma": ["opposed", "harmful"]}
 
     def test_it_can_be_left_out_by_hand(self, found):
         _, study, result = found
@@ -379,7 +378,7 @@ def test_of_more_rows_than_can_be_added_the_site_with_most_is_named(tmp_path, mo
     kit = frozen(tmp_path, plan_text())
     sums = {site: sent(kit, site, patients(num)) for site, num in (("a", 300), ("b", 400))}
     study = begun(tmp_path, kit, sums)
-    monkeypatch.setattr("predbayes.learning.moments._MOST_ROWS", 600)
+    monkeypatch.setattr("predbayes.learning.moments._MOST_ROWS", 500)
     with pytest.raises(StudyError, match=r"the upload of b has the most .* withdraw b"):
         study.finish()
 

@@ -176,13 +176,13 @@ class World:
         save_signed(self.upload(site, predictive), path, self.key(site))
         return path
 
-    def sealed(self, path: Path) -> Path:
-        """A signed file as it leaves: sealed, if the plan says so."""
-        plan, header = self.kit.plan, Header.read(path)
+    def sealed(self, path: Path, site: str = "") -> Path:
+        """A signed file as it leaves: sealed, if the plan says so; of a site that is known."""
+        plan = self.kit.plan
         if not plan.recipient:
             return path
-        target = path.with_suffix(".sealed")
-        seal(path, target, plan=header.info.plan, site=header.info.site, to=plan.recipient)
+        target, site = path.with_suffix(".sealed"), site or Header.read(path).info.site
+        seal(path, target, plan=self.kit.digest, site=site, to=plan.recipient)
         return target
 
 

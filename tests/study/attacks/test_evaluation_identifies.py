@@ -22,7 +22,8 @@ from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.evaluation import evaluate, evaluation_upload
-from predbayes_study.result.statistics.disclosure import FEWEST_ROWS, alike
+from predbayes_study.result.statistics.disclosure import FEWEST_ROWS
+from predbayes_study.result.statistics.statistic import HeldOutRows
 
 PLAN = Plan.loads("""
 format = 1
@@ -103,7 +104,7 @@ def num_fitting(seed, digits):
 def test_what_is_computed_here_is_what_leaves():
     predictive, targets = people(0)
     found = evaluate(PLAN, predictive, targets, "0" * 64).metrics
-    clipped = values(alike(PLAN, predictive, targets))
+    clipped = values(HeldOutRows(PLAN, predictive, targets).said.predictive)
     sums = clipped[np.arange(NUM_CANDIDATES), targets.numpy()].sum(0)
     told = as_sent(sums, NUM_CANDIDATES)
     assert [found[name].total for name in MEASURES] == pytest.approx(told[:3])
@@ -133,7 +134,7 @@ def test_a_model_that_is_sure_of_one_person_does_not_tell_her_outcome(others, he
     odds[17] = hers
     predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
     any_classes = torch.zeros(num_rows, dtype=torch.long)
-    right = alike(PLAN, predictive, any_classes).log_probs.argmax(1)
+    right = HeldOutRows(PLAN, predictive, any_classes).said.predictive.log_probs.argmax(1)
     well, ill = right.clone(), right.clone()
     well[3], ill[17] = 1 - right[3], 1 - right[17]  # somebody is not what the model says
     sent = [evaluate(PLAN, predictive, targets, "0" * 64) for targets in (well, ill)]
@@ -145,7 +146,7 @@ def test_a_few_people_with_codes_of_their_own_stand_out_no_more_than_five():
     odds = torch.zeros(60)
     odds[:4] = torch.tensor([8.0, 4.0, 2.0, 1.0])  # whose sum would tell all four
     predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
-    found = alike(PLAN, predictive, torch.zeros(60, dtype=torch.long))
+    found = HeldOutRows(PLAN, predictive, torch.zeros(60, dtype=torch.long)).said.predictive
     assert found.log_probs.exp().numpy() == pytest.approx(0.5)
 
 
@@ -153,7 +154,8 @@ def test_a_few_people_with_codes_of_their_own_stand_out_no_more_than_five():
 def test_one_of_numbers_is_neither_surer_of_her_nor_far_away(mean, std):
     means, variances = torch.full((40,), 3.0), torch.full((40,), 4.0)
     means[17], variances[17] = mean, std**2
-    found = alike(NUMBERS, Gaussian(means, variances), 3 + torch.arange(40.0).sin())
+    rows = HeldOutRows(NUMBERS, Gaussian(means, variances), 3 + torch.arange(40.0).sin())
+    found = rows.said.predictive
     assert set(found.mean.tolist()) == {3.0}
     assert set(found.var.tolist()) == {4.0}
 
@@ -162,7 +164,7 @@ def test_no_plan_gives_several_numbers_room_to_be_far_away():
     """The unit of a target is the plan's: here the site's own numbers are tiny in it."""
     targets, means = 1e-3 * torch.arange(60.0).sin(), torch.zeros(60)
     means[:8] = 4.0  # scales of the plan, of which the site's rows have a thousandth
-    found = alike(NUMBERS, Gaussian(means, torch.ones(60)), targets)
+    found = HeldOutRows(NUMBERS, Gaussian(means, torch.ones(60)), targets).said.predictive
     assert float(found.mean.abs().max()) <= 6 * float(targets.std())
 
 

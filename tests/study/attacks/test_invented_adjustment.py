@@ -18,7 +18,7 @@ from predbayes.errors import StudyError
 from predbayes.files import digests, file_digest
 from predbayes_study.cli.app import app
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.result.signed import SIGNED_HEADER, adoption_of
+from predbayes_study.result.signed import SIGNED_HEADER, load_signed
 from predbayes_study.tasks.classes import Intercept
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import PublicKey, SigningKey
@@ -165,4 +165,4 @@ def test_every_byte_of_the_sites_signature_counts(site):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         refused(site)
     path.write_bytes(whole)
-    assert adoption_of(site / "adopted").site == "Basel"
+    assert load_signed(site / "adopted").adoption.site == "Basel"

@@ -117,7 +117,7 @@ def test_the_worst_that_is_taken_goes_through_every_step(begun, tmp_path, make):
     assert math.isfinite(delta.alone.metrics["nll"].high)
 
 
-def test_if_intake_were_blind_finish_would_name_the_site_and_the_way_out(begun, monkeypatch):
+def test_if_intake_were_blind_finish_would_go_on_without_the_site_and_name_it(begun, monkeypatch):
     world, _ = begun
     study = world.begin("blind")
     monkeypatch.setattr(Predictions, "check", lambda *_: None)
@@ -125,8 +125,16 @@ def test_if_intake_were_blind_finish_would_name_the_site_and_the_way_out(begun, 
     REFUSED[not world.kit.plan.target.classes][0](arrays)
     for path in (world.file("Alpha"), world.file("Beta"), send(world, arrays)):
         assert study.add(path)
-    with pytest.raises(StudyError, match=r"upload of Delta .* `predbayes study withdraw Delta`"):
-        study.finish()
+    made, result = study.finish()
+    assert made.screened == ("Delta",)
+    (delta,) = (site for site in result.sites if site.left_out)
+    assert [finding.kind for finding in delta.findings] == ["unusable"]
+    assert "Delta" in (study.result_folder(1) / "report.html").read_text()
+    assert study.verify(rebuild=True) == []
     study.withdraw("Delta")
-    _, result = study.finish()
-    assert [site.site for site in result.sites] == ["Alpha", "Beta"]
+    _, without = study.finish()
+    assert [site.site for site in without.sites] == ["Alpha", "Beta"]
+    assert without.student == result.student
+    study.withdraw("Alpha")
+    with pytest.raises(StudyError, match="quorum"):
+        study.finish()

@@ -156,3 +156,48 @@ scales = [2]
         targets = torch.randint(2, (1300,), generator=rng)
         why = MomentSums().why_refused(plan, (inputs, targets), 5)
         assert "all kinds of rows can be listed" in why
+
+    @pytest.mark.parametrize(
+        ("features", "scales", "found"),
+        [(10, [0.1, 0.3, 1.0], 144), (10, [0.02], 100), (6, [0.1, 0.3, 1.0], 144)],
+    )
+    def test_several_scales_or_fewer_sums_than_kinds_are_no_way_round(
+        self, features, scales, found
+    ):
+        """Kinds are more than the sums of one scale: other scales or whole numbers tell."""
+        side = int(found**0.5)
+        text = self.PLAN.replace("features = 60", f"features = {features}")
+        plan = Plan.loads(text.replace("scales = [2]", f"scales = {scales}"))
+        steps = torch.arange(float(side))
+        kinds = (torch.cartesian_prod(steps, steps) - side / 2) / (side / 3)
+        chosen = torch.cat(
+            [torch.arange(found - 1).repeat_interleave(6), torch.tensor([found - 1])]
+        )
+        targets = torch.randint(2, (len(chosen),), generator=generator(0, "targets"))
+        why = MomentSums().why_refused(plan, (kinds[chosen], targets), 5)
+        assert "all kinds of rows can be listed" in why
+        enough = chosen[:-1], targets[:-1]
+        assert not MomentSums().why_refused(plan, (kinds[enough[0]], enough[1]), 5)
+
+    def test_who_has_several_scales_counts_the_rows_of_each_kind(self):
+        """There are 144 kinds, and 91 sums of each scale."""
+        steps = torch.arange(12.0)
+        kinds = (torch.cartesian_prod(steps, steps) - 6) / 4
+        counts = torch.full((144,), 6)
+        counts[143] = 1
+        chosen = torch.arange(144).repeat_interleave(counts)
+        features = RandomFeatures(2, 10, scales=(0.1, 0.3, 1.0))
+        moments = Moments.of(features, kinds[chosen], chosen % 2, 2)
+        rows, columns = torch.triu_indices(features.width, features.width)
+        of_kinds = [features.on_grid(kinds, scale) for scale in features.scales]
+        products = torch.cat([(phi[:, rows] * phi[:, columns]).T for phi in of_kinds]) / 2**24
+        told = torch.cat([sums[rows, columns] for sums in moments.sums]).double() / 2**24
+        found = torch.linalg.lstsq(products, told[:, None], driver="gelsd").solution[:, 0]
+        assert torch.equal(found.round().long(), counts)
+
+    def test_numbers_that_are_hardly_listed_are_summed(self, rng):
+        """Rows of two measured numbers: of far more kinds than sums can tell."""
+        text = self.PLAN.replace("features = 60", "features = 12")
+        inputs = (torch.randn(900, 2, generator=rng) * 100).round() / 100
+        targets = torch.randint(2, (900,), generator=rng)
+        assert not MomentSums().why_refused(Plan.loads(text), (inputs, targets), 5)

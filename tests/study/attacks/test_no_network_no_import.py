@@ -5,12 +5,16 @@ In a process where either ends it at once, and not by an exception, which could 
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import predbayes
+import predbayes_study
 from tests.study.plan.distribution import NAME, install
 from tests.study.world import World, make_world, own_table
 
@@ -91,3 +95,39 @@ def test_the_guard_would_have_ended_it(world):
     finished = run(world, "site train kit rows.csv --out out")
     assert finished.returncode == ENDED, finished.stderr + finished.stdout
     assert "forbidden: exec (<code object <module>" in finished.stderr
+
+
+REACHES = {
+    "aiohttp",
+    "asyncio",
+    "fsspec",
+    "ftplib",
+    "http",
+    "httpx",
+    "requests",
+    "smtplib",
+    "socket",
+}
+REACHES |= {"socketserver", "ssl", "urllib", "urllib3", "xmlrpc"}
+
+
+def reaching(path: Path) -> set[str]:
+    """Modules that reach a network and that a file imports, by `import` or by `require`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module != "urllib.parse":
+            found.add(node.module or "")
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            found |= {str(node.args[0].value)} if name in ("require", "import_module") else set()
+    return {name for name in found if name.partition(".")[0] in REACHES}
+
+
+def test_only_files_at_an_address_are_fetched():
+    """`study add` takes an address; no other command of a study can open a connection."""
+    folders = [Path(package.__file__).parent for package in (predbayes, predbayes_study)]
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
+    found = {path.name: names for path in paths if (names := reaching(path))}
+    assert found == {"stored.py": {"fsspec"}}

@@ -31,7 +31,7 @@ def evaluation(world, site, model, nll, brier):
     return path
 
 
-@pytest.mark.parametrize("squares", [1.7e308, 1e200, 2500.0])
+@pytest.mark.parametrize("squares", [1e100, 1e60, 2500.0])
 @pytest.mark.parametrize("which", ["nll", "brier"])
 def test_squares_that_no_rows_have_are_refused(finished, which, squares):
     world, study, model = finished

@@ -173,7 +173,10 @@ class TestRefusals:
             (lambda sites: sites.pop("north"), "the sum of 2 sites"),
             (lambda sites: sites.update(west=sites.pop("north")), "that this holder admitted"),
             (lambda sites: sites["north"].update(key=sites["south"]["key"]), "north has another"),
-            (lambda sites: sites["north"].update(seal=sites["south"]["seal"]), "north did not"),
+            (
+                lambda sites: sites["north"].update(seal=sites["south"]["seal"]),
+                "north: the site did not sign",
+            ),
             (None, "this holder's key"),
         ],
     )

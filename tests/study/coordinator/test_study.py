@@ -1,7 +1,7 @@
 """A study: its steps, what they refuse, and that the result is a function of the set of files."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -281,3 +281,17 @@ class TestKinds:
         _, result = study.finish()
         assert (result.scored_on, result.num_scored) == ("cross-fitted", 60)
         assert study.verify(rebuild=True) == []
+
+
+def test_status_names_who_states_far_more_rows(tmp_path):
+    world = make_world(tmp_path, method="mixture")
+    study = world.begin(added=SITES[:-1])
+    assert status_of(study).doubts == []
+    sent = world.upload(SITES[-1])
+    loud = sent.info.model_copy(update={"num_rows": 10**9, "class_rows": None})
+    path = tmp_path / "loud.safetensors"
+    save_signed(replace(sent, info=loud), path, world.key(SITES[-1]))
+    study.add(path)
+    (doubt,) = status_of(study).doubts
+    assert SITES[-1] in doubt
+    assert "1,000,000,000" in doubt

@@ -41,7 +41,7 @@ Death = Callable[[], None]
 _CLOCKED = {
     "result.json", "report.html", "report-public.html", "model-card.html", "model-card.json",
     "ledger.jsonl",
-    "audit.jsonl", "kit.sig", "result.sig", "model.sig", "site.receipt",
+    "audit.jsonl", "kit.sig", "result.sig", "model.sig", "result.intoto.jsonl", "site.receipt",
     "Beta.deletion",
 }  # fmt: skip
 _OPERATIONS = {

@@ -37,6 +37,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from predbayes.errors import UploadError
+from predbayes.exchange.header import UploadInfo
 from predbayes.text import printable
 from predbayes_study.coordinator.study import Study
 from predbayes_study.payload import payload_of
@@ -69,9 +70,14 @@ class Draft:
     def text(self) -> str:
         return json.dumps(self.info, separators=(",", ":"), ensure_ascii=False)
 
+    @property
+    def signed_text(self) -> str:
+        """What a signature covers of the text."""
+        return self.text
+
     def digest(self) -> str:
         """What a site signs, written a second time: see `Upload.digest`."""
-        content = hashlib.sha256(self.text.encode(errors="replace"))
+        content = hashlib.sha256(self.signed_text.encode(errors="replace"))
         for name in sorted(self.arrays):
             array = self.arrays[name]
             line = f"\n{name} torch.{array.dtype.name} {array.shape}\n"
@@ -100,6 +106,17 @@ class Draft:
 
     def file(self, key: SigningKey) -> bytes:
         return pack(self.header(self.signature(key)), self.body())
+
+
+class Signed(Draft):
+    """A file whose signature is good, whatever its reader makes of its text."""
+
+    @property
+    def signed_text(self) -> str:
+        try:
+            return UploadInfo.model_validate_json(self.text).model_dump_json()
+        except ValueError:
+            return self.text
 
 
 @dataclass(frozen=True, slots=True, repr=False)

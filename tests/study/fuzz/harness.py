@@ -32,8 +32,9 @@ from predbayes.text import printable
 from predbayes_study.cli.app import app
 from predbayes_study.coordinator.study import Study
 from predbayes_study.kit.kit import FINGERPRINT_FILE
+from predbayes_study.result import conclude
 from predbayes_study.store.ledger import FIRST, Entry
-from tests.study.faults.malformed import Draft, site_key
+from tests.study.faults.malformed import Draft, Signed, site_key
 from tests.study.world import World, make_world, quick_results
 
 COMMAND = typer.main.get_command(app)
@@ -127,13 +128,15 @@ def _drafts(world: World, model: str) -> dict[str, Draft]:
         },
     }
     info = json.loads(upload.info.model_dump_json())
-    return {"upload": Draft(info, arrays), "evaluation": Draft(told, {})}
+    return {"upload": Signed(info, arrays), "evaluation": Signed(told, {})}
 
 
 @contextmanager
 def cheaply() -> Iterator[None]:
     """Files need not survive a power cut here, and results need not be good."""
-    with mock.patch("os.fsync"), quick_results():
+    short = dataclasses.replace(conclude.DISTILLATION, num_epochs=1, min_steps=2)
+    quick = mock.patch.object(conclude, "DISTILLATION", short)
+    with mock.patch("os.fsync"), quick_results(), quick:
         yield
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from predbayes.errors import StudyError
 from predbayes_study.coordinator import status
-from predbayes_study.payloads.predictions import Predictions
 from tests.study.fuzz import harness
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -69,10 +69,11 @@ class TestTheHarnessCanFail:
             attacked(grounds, 60, "fail")
 
     def test_what_is_taken_and_then_refused_is_found(self, grounds, monkeypatch):
-        monkeypatch.setattr(Predictions, "check", lambda *_: None)
-        ground, draft = grounds[0], grounds[0].drafts["upload"]
+        def stop(*_):
+            raise StudyError("it stopped")
+
+        monkeypatch.setattr("predbayes_study.coordinator.finish.outcome", stop)
+        ground = grounds[0]
         ground.reset()
-        log_probs = draft.arrays["log_probs"].copy()
-        log_probs[0] = [0.005, -5.5, -5.5]
         with pytest.raises(harness.Broken, match="refused by"):
-            harness._add(ground, draft.holding({"log_probs": log_probs}))
+            harness._add(ground, ground.drafts["upload"])

@@ -52,7 +52,9 @@ def test_a_copy_is_as_large_as_allowed_and_no_larger(tmp_path):
     assert copy_bounded(source, target, 5) == 5
     assert target.read_bytes() == b"12345"
     with pytest.raises(StudyError, match="more than the 4 bytes"):
-        copy_bounded(source, target, 4)
+        copy_bounded(source, tmp_path / "other", 4)
+    with pytest.raises(StudyError, match="File exists"):
+        copy_bounded(source, target, 5)  # what is there, a link perhaps, isn't written to
 
 
 def test_what_is_no_file_is_refused(tmp_path):

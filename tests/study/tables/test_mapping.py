@@ -92,7 +92,10 @@ class TestFile:
             ("[columns]\nage = { factor = 0 }", "columns.age.factor: must not be 0"),
             ("[file]\nencoding = 'klingon'", "file.encoding: no such encoding"),
             ("[file]\ndelimiter = ';;'", "file.delimiter"),
-            ("[columns]\nage = { factor = inf }", "columns.age.factor: must be a finite number"),
+            (
+                "[columns]\nage = { factor = inf }",
+                "columns.age.factor: input should be a finite number",
+            ),
         ],
     )
     def test_every_mistake_is_one_line_with_the_closest_key(self, text, said):

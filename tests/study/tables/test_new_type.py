@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
+from predbayes.exchange.strict import Finite
 from predbayes_study.kit.kit import _scaled, _table
-from predbayes_study.plan.schema import Finite, Missing, Names, Plan, Positive, Section
+from predbayes_study.plan.schema import Missing, Names, Plan, Positive, Section
 from predbayes_study.report.report import column_groups
 from predbayes_study.tables import column
 from predbayes_study.tables.coding import Encoder, examine

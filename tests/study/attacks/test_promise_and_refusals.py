@@ -1,0 +1,176 @@
+"""Under a promise of privacy no person's row decides whether a site trains.
+
+A refusal would be an answer without noise. So two tables that differ in one person both give an
+upload, whatever the row is: a copy of reference rows, a code for missing, a word that is not
+listed, an empty cell, or the row that a threshold lacked.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.errors import DataError, PredbayesError
+from predbayes_study.site.policy import SitePolicy
+from predbayes_study.site.release import Approvals
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.training import Training
+from predbayes_study.tables.coding import code_targets, examine
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.problem import Kind
+from predbayes_study.tables.sitefile import FileForm, Policy, SiteFile
+from tests.study.site.test_private import PRIVATE
+from tests.study.world import make_world
+
+OF_NO_ROW = {Kind.ABSENT, Kind.REPEATED, Kind.MISNAMED}
+"""What is wrong with columns, by their names."""
+
+NOT_HERE = {Kind.NOT_POSITIVE, Kind.NEGATIVE}
+"""Of targets that are numbers or times, for which there is no promise."""
+
+ROWS = {
+    Kind.UNREADABLE: {"x": "high"},
+    Kind.COMMA: {"x": "1,5"},
+    Kind.POINT: {"x": "1.234"},  # in a file with decimal commas
+    Kind.OUTSIDE: {"x": "999"},  # a code for missing, outside the range
+    Kind.UNLISTED: {"kind": "purple"},
+    Kind.MISSING: {"x": ""},
+    Kind.NO_VECTOR: {"z": "torn"},
+    Kind.SIZE: {"z": "1 2 3"},
+}
+"""A row that has each problem of a cell: how it differs from a sound one."""
+
+
+def world_of(folder, unit="row", **options):
+    learner = PRIVATE.format(unit=unit, holdout=0.25).replace("replace-one", "add-or-remove")
+    return make_world(folder, learner=learner, **options)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return world_of(tmp_path_factory.mktemp("world"))
+
+
+def table(num_rows=40, **last):
+    """People like the reference rows, and one more if anything is said of that one."""
+    rng = torch.Generator().manual_seed(7)
+    x, y = (10 * torch.randn(2, num_rows, generator=rng)).round(decimals=2).tolist()
+    kinds = ["red" if a < -3 else "blue" if a > 3 else "green" for a in x]
+    frame = pd.DataFrame({"x": map(str, x), "y": map(str, y), "kind": kinds})
+    if last:
+        frame.loc[num_rows] = {"x": "1.5", "y": "2.5", "kind": "red"} | last
+    return frame
+
+
+def train(world, folder, frame, *, policy=None, patient="", decimal="."):
+    """What a site does with a file, from reading it to the upload."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(folder / "rows.csv", index=False, sep=";")
+    patient = f'patient = "{patient}"\n' if patient else ""
+    (folder / "site.toml").write_text(
+        f'format = 1\nname = "Alpha"\n{patient}[file]\ndelimiter = ";"\ndecimal = "{decimal}"\n'
+    )
+    own = SiteFile.load(folder / "site.toml")
+    plan = world.kit.plan
+    world.key("Alpha").save(folder / "Alpha.key")
+    rows = SiteRows.to_train(plan, own, read_site_table(plan, own, folder / "rows.csv"))
+    policy = SitePolicy() if policy is None else SitePolicy((("site.toml", policy),))
+    training = Training(
+        world.kit, "Alpha", world.key("Alpha"), Approvals(folder, policy=policy), folder / "out",
+        plan.learner.name,
+    )  # fmt: skip
+    return training.run(rows).upload
+
+
+def test_every_problem_of_a_cell_is_among_these_rows():
+    assert ROWS.keys() | OF_NO_ROW | NOT_HERE == set(Kind)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ROWS if "z" not in ROWS[kind]])
+def test_a_problem_of_one_row_that_an_ordinary_plan_refuses_refuses_nothing(
+    kind, world, tmp_path_factory, tmp_path
+):
+    """Each row is seen to be refused by the same plan without the promise."""
+    decimal = "," if kind is Kind.POINT else "."
+    frames = table(), table(**ROWS[kind])
+    if decimal == ",":
+        frames = tuple(frame.assign(x=_commas(frame.x), y=_commas(frame.y)) for frame in frames)
+    plain = world.kit.plan.model_copy(update={"sections": {}})
+    strict = plain.columns["x"].model_copy(update={"missing": "refuse"})
+    plain = plain.model_copy(update={"columns": dict(plain.columns) | {"x": strict}})
+    own = SiteFile(format=1, name="Alpha", file=FileForm(delimiter=";", decimal=decimal))
+    for frame, is_fine in zip(frames, (True, False), strict=True):
+        frame.to_csv(tmp_path / "rows.csv", index=False, sep=";")
+        try:
+            read = read_site_table(plain, own, tmp_path / "rows.csv")
+            examine(plain, read, "clip few").require_sound()
+            code_targets(plain, read)
+            assert is_fine
+        except DataError:
+            assert not is_fine
+    for name, frame in zip(("without", "with"), frames, strict=True):
+        assert train(world, tmp_path / name, frame, decimal=decimal).info.kind == "predictions"
+
+
+def _commas(column):
+    return [text if text == "1.234" else text.replace(".", ",") for text in column]
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 9, 13, 14])
+def test_nor_do_few_rows(num_rows, world, tmp_path):
+    """The least rows of a plan are 10, and a quarter is held out."""
+    assert train(world, tmp_path, table(num_rows)).info.kind == "predictions"
+
+
+def test_nor_do_many_that_are_outside_or_a_target_that_looks_swapped(world, tmp_path):
+    frame = table(40)
+    frame.loc[:1, "x"] = "60"
+    assert train(world, tmp_path / "few", frame)
+    frame.loc[:20, "x"] = "60"
+    assert train(world, tmp_path / "many", frame)
+    frame["kind"] = frame["kind"].map({"red": "blue", "blue": "red", "green": "green"})
+    assert train(world, tmp_path / "swapped", frame)
+    assert train(world, tmp_path / "one class", frame.assign(kind="red"))
+
+
+def test_nor_does_a_copy_of_reference_rows(tmp_path):
+    """Of a policy that allows none at all, too."""
+    world = world_of(tmp_path / "world")
+    reference = pd.read_csv(world.kit.folder / "reference.csv", dtype=str, keep_default_na=False)
+    copies = reference.loc[:, ["x", "y"]].assign(kind="red")
+    for name, frame in (("without", table()), ("with", pd.concat([table(), copies]))):
+        assert train(world, tmp_path / name, frame, policy=Policy(max_near=0))
+
+
+def test_nor_does_an_audit_that_was_not_made_of_these_rows(world, tmp_path):
+    """What a promise allows at most is known without rows, and is what a policy is asked."""
+    bound = world.kit.plan.promise.auc
+    assert train(world, tmp_path, table(), policy=Policy(max_membership_auc=bound + 1e-6))
+    with pytest.raises(PredbayesError, match="max_membership_auc"):
+        train(world, tmp_path / "no", table(), policy=Policy(max_membership_auc=bound - 1e-6))
+
+
+def test_nor_does_a_row_that_names_no_patient(tmp_path):
+    world = world_of(tmp_path / "world", unit="person")
+    people = [f"p{number % 15}" for number in range(40)]
+    known = table().assign(who=people)
+    more = table(x="2.5").assign(who=[*people, ""])
+    for name, frame in (("without", known), ("with", more)):
+        assert train(world, tmp_path / name, frame, patient="who")
+    with pytest.raises(DataError, match="patient = COLUMN"):
+        train(world, tmp_path / "no column", table())
+
+
+def test_cells_are_read_one_by_one(world):
+    """What becomes of a row is the same whatever the other rows are."""
+    plan, strange = world.kit.plan, [row for row in ROWS.values() if "z" not in row]
+    frames = [table(3, **row) for row in strange]
+    together = pd.concat([frames[0][:3], *(frame[3:] for frame in frames)], ignore_index=True)
+    whole = SiteRows.of(plan, together, secret=b"s" * 32)
+    alone = [
+        SiteRows.of(plan, frame[3:].reset_index(drop=True), secret=b"s" * 32) for frame in frames
+    ]
+    kept = torch.cat([one.inputs for one in alone])
+    assert torch.equal(whole.inputs[3:], kept)
+    assert torch.equal(whole.targets[3:], torch.cat([one.targets for one in alone]))
