@@ -119,8 +119,28 @@ def _commas(column):
 
 @pytest.mark.parametrize("num_rows", [1, 2, 9, 13, 14])
 def test_nor_do_few_rows(num_rows, world, tmp_path):
-    """The least rows of a plan are 10, and a quarter is held out."""
+    """The plan's minimum is 10 rows, and a quarter is held out."""
     assert train(world, tmp_path, table(num_rows)).info.kind == "predictions"
+
+
+@pytest.mark.parametrize("unit", ["row", "person"])
+@pytest.mark.parametrize("num_held_out", [0, 1, 2])
+def test_nor_do_coins(unit, num_held_out, tmp_path):
+    """Of two rows some, none or all are held out, so nobody may be left to train on."""
+    world, frame = world_of(tmp_path / "world", unit), table(2).assign(who=["a", "b"])
+    plan, own = world.kit.plan, SiteFile(format=1, name="Alpha", patient="who")
+    home = tmp_path / "site"
+    home.mkdir()
+    frame.to_csv(home / "read.csv", index=False)
+    read = read_site_table(plan, own, home / "read.csv")
+    secret = next(
+        secret
+        for secret in (bytes([number]) * 32 for number in range(256))
+        if len(SiteRows.of(plan, read, secret=secret).split_for(world.kit, "Alpha")[1])
+        == num_held_out
+    )
+    (home / "Alpha.secret").write_text(secret.hex())
+    assert train(world, home, frame, patient="who").info.kind == "predictions"
 
 
 def test_nor_do_many_that_are_outside_or_a_target_that_looks_swapped(world, tmp_path):

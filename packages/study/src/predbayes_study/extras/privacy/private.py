@@ -348,7 +348,9 @@ class People:
 
 def bounded(inputs: Tensor) -> Array:
     """Return inputs within `INPUT_BOUND`, and a constant behind them."""
-    flat = inputs.reshape(len(inputs), -1).double().nan_to_num(0.0, INPUT_BOUND, -INPUT_BOUND)
+    # Of no rows, -1 would have no size: if everybody is held out, that must not be a refusal.
+    flat = inputs.reshape(len(inputs), math.prod(inputs.shape[1:])).double()
+    flat = flat.nan_to_num(0.0, INPUT_BOUND, -INPUT_BOUND)
     within = flat.clamp(-INPUT_BOUND, INPUT_BOUND)
     features: Array = torch.cat([within, torch.ones(len(flat), 1).double()], dim=1).numpy()
     return features
