@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,7 +17,6 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.gate import GateBounds
 from predbayes.learning.local import NetworkPredictor
-from predbayes.methods.distilled import taught_by
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
@@ -182,7 +180,8 @@ class World:
         if not plan.recipient:
             return path
         target, site = path.with_suffix(".sealed"), site or Header.read(path).info.site
-        seal(path, target, plan=self.kit.digest, site=site, to=plan.recipient)
+        said = {"plan": self.kit.digest, "site": site, "to": plan.recipient}
+        target.write_bytes(seal(path.read_bytes(), **said))
         return target
 
 
@@ -276,8 +275,9 @@ def own_table(reference: str, num_rows: int = 80) -> str:
 def quick_results() -> Iterator[None]:
     """Make results whose student learnt next to nothing and whose figures are empty."""
     short = replace(DISTILLATION, num_epochs=1, min_steps=2)
+
     with (
-        mock.patch.object(conclude, "taught_by", partial(taught_by, settings=short)),
+        mock.patch.object(conclude, "DISTILLATION", short),
         mock.patch.object(figures, "_svg", return_value="<svg></svg>"),
         mock.patch.dict(figures.DRAWN, clear=True),
     ):

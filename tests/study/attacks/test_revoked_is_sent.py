@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from predbayes.exchange.header import Header
-from predbayes.files import file_digest
-from predbayes_study.payloads.details import save_signed
+from predbayes.files import file_digest, write_bytes
+from predbayes_study.payloads.details import sign
+from predbayes_study.site import release
 from predbayes_study.site.release import Approvals, Leaving
 from predbayes_study.site.site import Site
 from predbayes_study.trust.coordinator import CoordinatorKey
@@ -200,12 +201,31 @@ def test_a_note_of_any_path_is_found_again(tmp_path, monkeypatch):
     folder = tmp_path / "a\nb %41 ü"
     folder.mkdir()
     approvals, upload = Approvals(tmp_path), world.upload("Alpha")
-    save_signed(upload, folder / "Alpha.safetensors", world.key("Alpha"))
+    content = upload.to_bytes(sign(upload, world.key("Alpha")))
+    (folder / "Alpha.safetensors").write_bytes(content)
     monkeypatch.chdir(folder)
-    leaving = Leaving.of(world.kit.plan, upload)
-    approvals.note_released(leaving, Path("Alpha.safetensors"), Path("held-back.safetensors"))
+    leaving, kept = Leaving.of(world.kit.plan, upload), Path("held-back.safetensors")
+    approvals.note_released(leaving, Path("Alpha.safetensors"), content, kept)
     approvals.record("upload", upload.digest(), "officer", act="revoke")
     monkeypatch.chdir(tmp_path)
     assert approvals.recall() == [folder / "Alpha.safetensors"]
     assert sorted(os.listdir(folder)) == ["held-back.safetensors"]
     assert replace(approvals, site="x").recall() == []
+
+
+@pytest.mark.parametrize("key", [None, CoordinatorKey.generate()], ids=["open", "encrypted"])
+def test_a_file_that_is_swapped_once_it_is_written_was_not_released(tmp_path, monkeypatch, key):
+    """On a share others can write: what is noted is what was signed, and not what is there."""
+    world = make_world(tmp_path / "world", coordinator=key)
+    approvals, upload = Approvals(tmp_path), world.upload("Alpha")
+
+    def swapped(path, content, *mode):
+        write_bytes(path, content, *mode)
+        path.write_bytes(content + b"more")
+
+    monkeypatch.setattr(release, "write_bytes", swapped)
+    signed, kept = tmp_path / "Alpha.safetensors", tmp_path / "held-back.safetensors"
+    path, _ = approvals.release(world.kit.plan, upload, lambda: world.key("Alpha"), signed, kept)
+    assert "not in released.jsonl" in approvals.why_not_sent(file_digest(path))
+    path.write_bytes(path.read_bytes().removesuffix(b"more"))
+    assert approvals.why_not_sent(file_digest(path)) == ""

@@ -59,7 +59,8 @@ def test_one_in_the_clear_is_refused(world, study):
 def test_an_envelope_that_says_something_else_is_refused(world, study, tmp_path, told, why):
     world.file("Alpha")
     said = {"plan": world.kit.digest, "site": "Alpha", "to": world.kit.plan.recipient} | told
-    seal(world.root / "Alpha.safetensors", tmp_path / "a.sealed", **said)
+    content = (world.root / "Alpha.safetensors").read_bytes()
+    (tmp_path / "a.sealed").write_bytes(seal(content, **said))
     assert why in refused(study, tmp_path / "a.sealed")
 
 
@@ -79,7 +80,7 @@ def test_without_the_key_nothing_is_opened(world, study, monkeypatch, tmp_path):
 
 def test_a_sealed_file_in_a_sealed_file_is_no_upload(world, study, tmp_path):
     told = {"plan": world.kit.digest, "site": "Alpha", "to": world.kit.plan.recipient}
-    seal(world.file("Alpha"), tmp_path / "a.sealed", **told)
+    (tmp_path / "a.sealed").write_bytes(seal(world.file("Alpha").read_bytes(), **told))
     assert "it is encrypted" in refused(study, tmp_path / "a.sealed")
 
 
@@ -89,7 +90,8 @@ def test_a_plan_may_say_that_nothing_is_encrypted(tmp_path):
     assert Upload.load(path).digest() == study.add(path).digest
     told = {"plan": world.kit.digest, "site": "Beta", "to": KEY.public.encryption}
     world.file("Beta")
-    seal(world.root / "Beta.safetensors", tmp_path / "b.sealed", **told)
+    content = (world.root / "Beta.safetensors").read_bytes()
+    (tmp_path / "b.sealed").write_bytes(seal(content, **told))
     with pytest.raises(UploadError):
         study.add(tmp_path / "b.sealed")
 

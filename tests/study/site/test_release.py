@@ -57,9 +57,9 @@ def test_an_upload_is_there_signed_or_held_back_but_never_both(world, tmp_path):
     signed, held_back = tmp_path / "signed", tmp_path / "held"
     upload, key = world.upload("Alpha"), world.key("Alpha")
     plan = world.kit.plan
-    assert write_upload(plan, upload, None, signed, held_back) == held_back
+    assert write_upload(plan, upload, None, signed, held_back)[0] == held_back
     assert Header.read(held_back).signature is None
-    assert write_upload(plan, upload, key, signed, held_back) == signed
+    assert write_upload(plan, upload, key, signed, held_back)[0] == signed
     assert Header.read(signed).signature is not None
     assert not held_back.exists()
     write_upload(plan, upload, None, signed, held_back)

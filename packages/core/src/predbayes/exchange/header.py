@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from predbayes.errors import UploadError
 from predbayes.exchange.strict import MAX_ROWS, Amount, Json, Sparse, Strict, valid_site_name
-from predbayes.system import open_in_place
 from predbayes.text import printable
 
 SUMS = "moments"
@@ -131,15 +129,14 @@ def from_metadata(metadata: Any, shown: str) -> tuple[UploadInfo, Signature | No
         raise UploadError(first_problem(error), shown) from error
 
 
-def sort_metadata(path: Path) -> None:
+def sorted_metadata(file: bytes) -> bytes:
     """Put a file's metadata in order: the writer's is random, and equal uploads are equal bytes."""
-    content = _read_json(path)
-    content[_METADATA] = dict(sorted(content[_METADATA].items()))
-    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    with open(open_in_place(path, os.O_RDWR), "r+b") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if len(text) <= length:  # as long as it was; a header is filled up with spaces
-            file.write(text.ljust(length))
+    length = int.from_bytes(file[:8], "little")
+    header = json.loads(file[8 : 8 + length])
+    header[_METADATA] = dict(sorted(header[_METADATA].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    assert len(text) <= length  # the same text in another order; it is filled up with spaces
+    return b"".join((file[:8], text.ljust(length), memoryview(file)[8 + length :]))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ import torch
 from pydantic import JsonValue, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_bytes
-from safetensors.torch import save_file
+from safetensors.torch import save as save_bytes
 from torch import Tensor
 
 from predbayes.errors import UploadError
@@ -46,7 +46,7 @@ from predbayes.exchange.header import (
     Spec,
     UploadInfo,
     first_problem,
-    sort_metadata,
+    sorted_metadata,
     to_metadata,
 )
 from predbayes.files import read_at_most
@@ -161,11 +161,14 @@ class Upload:
     def _digest(self) -> str:
         return digest_of(self.info.model_dump_json(), self.arrays)
 
-    def save(self, path: str | Path, signature: Signature | None = None) -> None:
-        """Write one safetensors file, with a signature of its digest if one is given."""
+    def to_bytes(self, signature: Signature | None = None) -> bytes:
+        """Return one safetensors file, with a signature of its digest if one is given."""
         arrays = {name: array.cpu().contiguous() for name, array in self.arrays.items()}
-        save_file(arrays, path, metadata=to_metadata(self.info, signature))
-        sort_metadata(Path(path))
+        return sorted_metadata(save_bytes(arrays, metadata=to_metadata(self.info, signature)))
+
+    def save(self, path: str | Path, signature: Signature | None = None) -> None:
+        """Write the file of `to_bytes`."""
+        Path(path).write_bytes(self.to_bytes(signature))
 
     @classmethod
     def load(cls, path: str | Path, header: Header | None = None) -> Upload:

@@ -21,11 +21,11 @@ signed approval, put back afterwards, is no new one. Anybody may revoke, for a n
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import quote, unquote
@@ -38,9 +38,7 @@ from predbayes.files import (
     file_digest,
     remove,
     scratch_beside,
-    scratch_name,
     write_bytes,
-    write_whole,
 )
 from predbayes.system import quoted
 from predbayes.text import require_printable
@@ -285,18 +283,19 @@ class Approvals:
         """Return what is in a file that was signed here, by the digest of its bytes."""
         return self._released.get(file)
 
-    def note_released(self, leaving: Leaving, path: Path, plain: Path) -> None:
+    def note_released(self, leaving: Leaving, path: Path, content: bytes, plain: Path) -> None:
         """Note a file that was signed.
 
         Args:
             leaving: What is in it.
             path: The file.
+            content: Its bytes, as they were written: on a share they may be others by now.
             plain: Where its content is kept unsigned, if it is taken back.
         """
         note = _Released(
             **leaving.model_dump(),
             policy=self.policy.digest,
-            file=file_digest(path),
+            file=hashlib.sha256(content).hexdigest(),
             path=_noted(path),
             plain=_noted(plain),
         )
@@ -327,7 +326,7 @@ class Approvals:
             elif note.what == "upload":
                 from predbayes.exchange.upload import Upload  # here, as a survey needs no torch
 
-                write_whole(plain, Upload.load(path).save)
+                write_bytes(plain, Upload.load(path).to_bytes())
             else:
                 write_bytes(plain, unsigned(path.read_bytes()))
             remove(path)
@@ -364,9 +363,10 @@ class Approvals:
         """
         leaving = Leaving.of(plan, upload)
         may_leave = not self.why_not(leaving)
-        path = write_upload(plan, upload, key() if may_leave else None, signed, held_back)
+        own = key() if may_leave else None
+        path, content = write_upload(plan, upload, own, signed, held_back)
         if may_leave:
-            self.note_released(leaving, path, held_back)
+            self.note_released(leaving, path, content, held_back)
         return path, may_leave
 
     def _words(self, what: str) -> Iterator[tuple[str, Act]]:
@@ -427,38 +427,28 @@ def _require_name(by: str) -> None:
 
 def write_upload(
     plan: Plan, upload: Upload, key: SigningKey | None, signed: Path, held_back: Path
-) -> Path:
+) -> tuple[Path, bytes]:
     """Write what leaves: an upload signed, and sealed if the plan says so; or, without a key, none.
 
     What is not to leave is held back, unsigned. It also stays beside a sealed file, which the site
-    itself cannot read. Other files, of an earlier run perhaps, are removed.
+    itself cannot read. Other files, of an earlier run perhaps, are removed. Return the file and
+    its bytes.
     """
-    from predbayes_study.payloads.details import save_signed
+    from predbayes_study.payloads.details import sign
 
     sealed = signed.with_suffix(SUFFIX)
-
-    def write_sealed(target: Path, key: SigningKey) -> None:
-        plain = scratch_name(sealed)  # which the next run removes if this one is killed
-        try:
-            save_signed(upload, plain, key)
-            info = upload.info
-            seal(plain, target, plan=info.plan, site=info.site, to=plan.recipient)
-        finally:
-            remove(plain)
-
     for path in (signed, sealed):
         scratch_beside(path)
     if key is None:
-        path, kept = held_back, {held_back}
-    elif plan.recipient:
-        path, kept = sealed, {sealed, held_back}
+        path, kept, content = held_back, {held_back}, upload.to_bytes()
     else:
-        path, kept = signed, {signed}
-    if held_back in kept:
-        write_whole(held_back, lambda target: upload.save(target))
-    if key is not None:
-        save = write_sealed if plan.recipient else partial(save_signed, upload)
-        write_whole(path, lambda target: save(target, key))
+        path, kept, content = signed, {signed}, upload.to_bytes(sign(upload, key))
+        if plan.recipient:
+            info = upload.info
+            path, kept = sealed, {sealed, held_back}
+            content = seal(content, plan=info.plan, site=info.site, to=plan.recipient)
+            write_bytes(held_back, upload.to_bytes())
+    write_bytes(path, content)
     for other in {signed, sealed, held_back} - kept:
         remove(other)
-    return path
+    return path, content

@@ -51,19 +51,18 @@ def sealed_room(num_bytes: int) -> int:
     return num_bytes + len(MAGIC) + _MAX_ENVELOPE + OVERHEAD
 
 
-def seal(source: Path, target: Path, *, plan: str, site: str, to: str) -> None:
+def seal(content: bytes, *, plan: str, site: str, to: str) -> bytes:
     """Encrypt a file.
 
     Args:
-        source: A signed upload.
-        target: Where the sealed one goes.
+        content: A signed upload.
         plan: The digest of its plan.
         site: Who sends it.
         to: The coordinator's encryption key, from the frozen plan.
     """
     envelope = Envelope(plan=plan, site=site, to=key_id(to))
     head = MAGIC + envelope.model_dump_json().encode() + b"\n"
-    target.write_bytes(head + encrypt(to, source.read_bytes(), head))
+    return head + encrypt(to, content, head)
 
 
 def unseal(source: Path, target: Path, key: DecryptionKey, plan: str) -> Envelope:

@@ -59,10 +59,11 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
     )
     released = not approvals.why_not(leaving)
     path, other = (out, held_back) if released else (held_back, out)
-    write_bytes(path, survey.file(key if released else None))
+    content = survey.file(key if released else None)
+    write_bytes(path, content)
     remove(other)
     if released:
-        approvals.note_released(leaving, path, held_back)
+        approvals.note_released(leaving, path, content, held_back)
     rendered = render_survey(plan, survey, num_bytes=len(survey.file(key)), released=released)
     write_bytes(page, rendered.encode())
     return Surveyed(survey, path, page, released)
