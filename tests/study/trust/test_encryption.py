@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import mlkem
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import (
@@ -17,7 +19,8 @@ from cryptography.hazmat.primitives.hpke import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbayes.errors import KeyFileError
+from predbayes.errors import KeyFileError, MissingPackageError
+from predbayes_study.trust import encryption
 from predbayes_study.trust.encryption import OVERHEAD, DecryptionKey, encrypt, key_id
 from predbayes_study.trust.signing import SigningKey
 
@@ -135,3 +138,17 @@ class TestKeys:
         assert isinstance(KEY._halves[1], X25519PrivateKey)
         assert KEY._halves[0].public_key().public_bytes_raw() == ml_kem
         assert KEY._halves[1].public_key().public_bytes_raw() == x25519
+
+
+def test_an_openssl_without_ml_kem_is_one_line(monkeypatch):
+    """Of a distribution's own build, such as Debian's: the package is there, and cannot do it."""
+
+    def unsupported(seed):
+        raise UnsupportedAlgorithm("ML-KEM-768 is not supported by this backend")
+
+    monkeypatch.setattr(mlkem.MLKEM768PrivateKey, "from_seed_bytes", unsupported, raising=True)
+    encryption._kems.cache_clear()
+    with pytest.raises(MissingPackageError, match="cryptography>=48"):
+        encrypt(KEY.public, b"text", INFO)
+    monkeypatch.undo()
+    encryption._kems.cache_clear()

@@ -17,9 +17,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from predbayes.errors import KeyFileError
+from predbayes.errors import KeyFileError, MissingPackageError
 from predbayes.optional import require
 
 OVERHEAD = 1136
@@ -108,8 +109,17 @@ def _hpke() -> Any:
     return require("cryptography.hazmat.primitives.hpke", "study")
 
 
+@cache
 def _kems() -> tuple[Any, Any]:
     names = "mlkem", "x25519"
     at = "cryptography.hazmat.primitives.asymmetric"
     ml_kem, x25519 = (require(f"{at}.{name}", "study") for name in names)
+    try:
+        ml_kem.MLKEM768PrivateKey.from_seed_bytes(bytes(64))
+    except require("cryptography.exceptions", "study").UnsupportedAlgorithm as error:
+        raise MissingPackageError(
+            "the package cryptography on this computer has an OpenSSL without ML-KEM, which "
+            "encryption needs. Install its own build: pip install --force-reinstall "
+            "--only-binary :all: 'cryptography>=48'"
+        ) from error
     return ml_kem, x25519
