@@ -7,7 +7,6 @@ docs/threat-model.md.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -16,7 +15,6 @@ import pytest
 from benchmarks import malicious
 from benchmarks.malicious import COST, UPLOADS, begun, from_surveys, patients
 from predbayes.learning.distill import DISTILLATION
-from predbayes.methods.distilled import taught_by
 from predbayes_study.result import conclude
 
 LATER = 4000
@@ -26,7 +24,7 @@ LATER = 4000
 def short_distillation():
     """A student of three inputs needs few steps."""
     short = replace(DISTILLATION, num_epochs=20, min_steps=300)
-    with mock.patch.object(conclude, "taught_by", partial(taught_by, settings=short)):
+    with mock.patch.object(conclude, "DISTILLATION", short):
         yield
 
 

@@ -191,20 +191,8 @@ def conclude_study(
 
 def _unusable(accepted: AcceptedUpload, why: str) -> SiteResult:
     """What a result says of a site whose upload it cannot use."""
-    return SiteResult(
-        site=accepted.site,
-        digest=accepted.digest,
-        kind=accepted.kind,
-        num_rows=accepted.num_rows,
-        agreed_rows=accepted.agreed_rows,
-        counted_rows=0.0,
-        num_bytes=accepted.num_bytes,
-        class_rows=None,
-        alone=None,
-        influence=None,
-        findings=(Finding(kind="unusable", text=f"Its upload cannot be used: {why}."),),
-        left_out=True,
-    )
+    found = Finding(kind="unusable", text=f"Its upload cannot be used: {why}.")
+    return SiteResult.of(accepted, 0.0, findings=(found,), left_out=True)
 
 
 def _usable(files: Iterable[A], read: Callable[[A], T]) -> list[T]:

@@ -145,8 +145,8 @@ def require_agreed(site: str, stated: int, agreed: int) -> None:
 def require_held_out(plan: Plan, stated: int, trained_on: int) -> None:
     """Refuse an evaluation of far more rows than a site can hold out that trained on so many.
 
-    Numbers of rows may be rounded down, which halves them at the most. Where a plan holds nothing
-    out sites try other rows, of which there may be as many.
+    Twice the plan's share is allowed, because rows of one patient are held out together. Where a
+    plan holds nothing out, sites try other rows, of which there may be as many.
     """
     share = plan.learner.holdout or 0.5
     most = int(2 * trained_on * share / (1 - share)) + LEAST_HELD_OUT

@@ -121,8 +121,7 @@ class Predictions(ModelPayload):
         if upload.gate is not None and plan.gate is not None:
             # Over all rows: sites do not know which are kept for evaluation.
             bounds = GateBounds(plan.gate.floor, plan.gate.ceiling)
-            # A policy that rounds row counts down halves them at most.
-            bounds.check(upload.gate, most_rows=2 * upload.info.num_rows - 1)
+            bounds.check(upload.gate, most_rows=upload.info.num_rows)
         predictive = upload.predictive()
         if task_of(plan).is_bounded and upload.gate is None:
             return  # rows are within bounds, too: nothing can overflow

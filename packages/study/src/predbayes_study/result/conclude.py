@@ -262,15 +262,10 @@ class Gathered:
         found = screened.sites.get(accepted.site)
         with naming(accepted.site):
             alone = score(analysis.plan, site.scored, analysis.scored_targets, whole=whole)
-        return SiteResult(
-            site=accepted.site,
-            digest=accepted.digest,
-            kind=accepted.kind,
-            num_rows=info.num_rows,
-            agreed_rows=accepted.agreed_rows,
-            counted_rows=min(float(info.num_rows), screened.most(accepted.site)),
+        return SiteResult.of(
+            accepted,
+            min(float(info.num_rows), screened.most(accepted.site)),
             covered=site.covered,
-            num_bytes=accepted.num_bytes,
             class_rows=info.class_rows,
             alone=alone,
             influence=None if found is None else found.influence,

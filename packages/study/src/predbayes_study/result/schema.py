@@ -11,7 +11,7 @@ compare, while RMSE, CRPS and widths are in the target's own unit.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ from predbayes.exchange.strict import Finite, Json, Sparse
 from predbayes.predictive.estimate import Estimate
 from predbayes.text import html_lines, html_table
 from predbayes_study.plan.schema import Section
+from predbayes_study.result.accepted import AcceptedUpload
 
 FEWEST_TO_POOL = 3
 """Sites; in public a sum over fewer would tell what each of them has."""
@@ -59,11 +60,25 @@ class SiteResult(Section):
     # Share of its rows that lie where reference rows do, by its gate; None without one.
     covered: Sparse[Finite | None] = None
     num_bytes: int
-    class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
-    alone: Scores | None  # its own predictions on the scored rows; None without labels
-    influence: Estimate | None  # NLL without the site minus NLL with it: positive if it helps
-    findings: tuple[Finding, ...]
-    left_out: bool  # by the plan's screening rule, or by hand
+    class_rows: tuple[Finite, ...] | None = None  # None where some count is below min_cell
+    alone: Scores | None = None  # its own predictions on the scored rows; None without labels
+    influence: Estimate | None = None  # NLL without the site minus with it: positive if it helps
+    findings: tuple[Finding, ...] = ()
+    left_out: bool = False  # by the plan's screening rule, or by hand
+
+    @classmethod
+    def of(cls, accepted: AcceptedUpload, counted_rows: float, **found: Any) -> SiteResult:
+        """Return what a result says of an upload: what the ledger has, and what was found."""
+        return cls(
+            site=accepted.site,
+            digest=accepted.digest,
+            kind=accepted.kind,
+            num_rows=accepted.num_rows,
+            agreed_rows=accepted.agreed_rows,
+            counted_rows=counted_rows,
+            num_bytes=accepted.num_bytes,
+            **found,
+        )
 
 
 class CandidateResult(Section):

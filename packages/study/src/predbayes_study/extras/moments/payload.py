@@ -418,14 +418,9 @@ class _Summed:
             alone = self.analysis.score(head.predict(self._scored_inputs))
             counted = moments.limited(self._most_rows(accepted.site))
             changed = None if is_out else self._influence(counted)
-        return SiteResult(
-            site=accepted.site,
-            digest=accepted.digest,
-            kind=accepted.kind,
-            num_rows=accepted.num_rows,
-            agreed_rows=accepted.agreed_rows,
-            counted_rows=min(float(accepted.num_rows), self._most_rows(accepted.site)),
-            num_bytes=accepted.num_bytes,
+        return SiteResult.of(
+            accepted,
+            min(float(accepted.num_rows), self._most_rows(accepted.site)),
             class_rows=moments.class_rows,
             alone=alone,
             influence=changed,

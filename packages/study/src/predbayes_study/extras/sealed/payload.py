@@ -128,7 +128,10 @@ class MaskedTerms(ModelPayload):
             return total
 
         most = _terms(analysis.plan).max_rows
-        sites = [_site(accepted, most) for accepted in evidence.uploads]
+        sites = [
+            SiteResult.of(accepted, float(min(accepted.num_rows, most)))
+            for accepted in evidence.uploads
+        ]
         own = analysis.own_model()
         return conclude_sum(evidence, analysis, total, own, sum_by, sites, (ABSENT,))
 
@@ -170,20 +173,3 @@ def _require_stated(uploads: Sequence[AcceptedUpload], rows: float, most: int) -
             f"the opened sum is of {rows:,.10g} rows, but its sites state {stated:,}: some site "
             f"sealed another number than it states, and no one can see which. {ENDED}"
         )
-
-
-def _site(accepted: AcceptedUpload, most: int) -> SiteResult:
-    return SiteResult(
-        site=accepted.site,
-        digest=accepted.digest,
-        kind=accepted.kind,
-        num_rows=accepted.num_rows,
-        agreed_rows=accepted.agreed_rows,
-        counted_rows=float(min(accepted.num_rows, most)),
-        num_bytes=accepted.num_bytes,
-        class_rows=None,
-        alone=None,
-        influence=None,
-        findings=(),
-        left_out=False,
-    )
