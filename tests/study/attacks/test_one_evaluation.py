@@ -17,12 +17,14 @@ import pytest
 import torch
 
 from predbayes.predictive.families import Categorical, Gaussian, Survival
+from predbayes.predictive.survival import cumulative_hazard
 from predbayes.seeding import generator
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.evaluation import evaluate
 from predbayes_study.result.statistics import confidence, disclosure, groups, risks, statistic
 from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks.classes import Classes
+from predbayes_study.tasks.times import Times
 
 PLAN = """
 format = 1
@@ -192,3 +194,40 @@ def test_what_is_sent_of_every_small_table_is_of_blocks_alone(name, few):
         assert any(len(known) == 2 for known in theirs.values())
         for text, value, alike in people:
             assert len(theirs[text, value]) == 2 or len(alike) == 1
+
+
+@pytest.mark.parametrize("num_rows", range(113, 130))
+def test_the_last_rows_of_a_table_are_told_as_the_rest_of_their_block(num_rows):
+    """Equal numbers at another place have another last bit, and a threshold may be in between."""
+    rng = torch.Generator().manual_seed(num_rows)
+    odds = torch.randn(num_rows, generator=rng)
+    targets = torch.arange(num_rows) % 2
+    survival = Survival(odds[:, None].expand(-1, 3) - 2.0)
+    two = HeldOutRows(plan_of(), two_classes(odds), targets)
+    kinds = torch.stack([odds, -odds, odds.roll(1), 0.3 * odds, odds.roll(5)], 1)
+    five = plan_of(classes=tuple("abcde"))
+    several = HeldOutRows(five, Categorical(kinds.log_softmax(1)), torch.arange(num_rows) % 5)
+    told = [
+        (two.said.blocks[:, 0], two.said.predictive.log_probs[:, 1]),
+        (two.said.blocks[:, 0], two.risks(1).log_odds),
+        (two.said.blocks[:, 0], two.risks(1).risk),
+        (_blocks(survival, targets), cumulative_hazard(_said(survival, targets).predictive)),
+    ]
+    assert several.said.predicted is not None
+    for index in range(5):
+        among = several.said.blocks[:, index], several.risks(index).risk
+        told.append(among)
+    mine = several.said.blocks.gather(1, several.said.predicted[:, None])[:, 0]
+    told.append((mine * 5 + several.said.predicted, confidence._stated(several)))
+    for blocks, values in told:
+        for block in torch.unique(blocks).tolist():
+            assert len(torch.unique(values[blocks == block])) == 1
+
+
+def _said(survival, targets):
+    apart = torch.zeros(len(targets), dtype=torch.int64)
+    return Times().alike(survival, targets.float() + 1, 5, apart)
+
+
+def _blocks(survival, targets):
+    return _said(survival, targets).blocks[:, 0]

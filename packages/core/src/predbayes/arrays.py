@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +28,16 @@ _ROWS = (
 )
 _BATCH = f"a loader's batch is a pair (inputs, targets) of tensors or arrays, or {_DICT}"
 _BATCH_SIZE = 100  # of a dataset without a loader
+
+
+def once_per_row(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Apply a function to each distinct row once, so that equal rows have equal values.
+
+    Numerics: torch computes the last few elements of a tensor by another path than the others, and
+    an exponential or a logarithm of equal numbers may differ there in its last bit.
+    """
+    kinds, place = torch.unique(rows, dim=0, return_inverse=True)
+    return function(kinds)[place]
 
 
 def as_inputs(values: Any, dtype: torch.dtype | None = None) -> Tensor:

@@ -31,6 +31,7 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
+from predbayes.arrays import once_per_row
 from predbayes.predictive.estimate import Estimate, Z, mean_of, share, t_quantile, wilson
 from predbayes.predictive.families import Categorical
 
@@ -60,7 +61,7 @@ class Risks:
     @cached_property
     def risk(self) -> Tensor:
         """The probability of the event, (N,)."""
-        return self.log_odds.sigmoid()
+        return once_per_row(torch.sigmoid, self.log_odds)
 
     @property
     def num_events(self) -> int:

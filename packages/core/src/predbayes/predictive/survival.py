@@ -35,7 +35,9 @@ from statistics import NormalDist
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
+from predbayes.arrays import once_per_row
 from predbayes.predictive.families import Survival
 
 _LEAST_SEEN = 0.05  # no row stands for more than twenty
@@ -148,7 +150,7 @@ def has_events(predictive: Survival, targets: Tensor) -> bool:
 
 def cumulative_hazard(predictive: Survival) -> Tensor:
     """Return the cumulative hazard at the horizon, (B,): it orders rows as the risk does."""
-    return torch.nn.functional.softplus(predictive.log_odds.double()).sum(1)
+    return once_per_row(lambda odds: softplus(odds).sum(1), predictive.log_odds.double())
 
 
 def concordance_rows(predictive: Survival, targets: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
+from predbayes.arrays import once_per_row
 from predbayes.errors import PoolError
 from predbayes.exchange.strict import Finite
 from predbayes.learning.estimators import SklearnClassifier
@@ -231,7 +232,8 @@ class Classes(SharesTask[Categorical]):
             odds = within(floor[:, 1:] - floor[:, :1], least)
             blocks = blocks_of(odds, least, apart)
             odds = middles(odds, blocks)
-            said = Categorical(torch.cat([-odds, odds], 1).sigmoid().log())
+            both = once_per_row(lambda odds: torch.cat([-odds, odds], 1).sigmoid().log(), odds)
+            said = Categorical(both)
             return Alike(said, blocks[:, None].expand(-1, 2), said.log_probs.argmax(1), edges)
         predicted, floor = _predicted(floor, least, apart), within(floor, least)
         cells = [2 * apart + (predicted == index) for index in range(num)]

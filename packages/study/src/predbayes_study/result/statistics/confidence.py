@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from predbayes.arrays import once_per_row
 from predbayes.errors import UploadError
 from predbayes.predictive.metrics import DIAGRAM_BINS, bin_of
 from predbayes_study.payloads.details import BinSums, Evaluation
@@ -85,5 +86,5 @@ class ConfidenceBins:
 def _stated(rows: HeldOutRows) -> Tensor:
     """The probability of each row's predicted class, which other blocks' may exceed, (N,)."""
     assert rows.said.predicted is not None
-    probs: Tensor = rows.said.predictive.log_probs.double().exp()
-    return probs.gather(1, rows.said.predicted[:, None])[:, 0]
+    log_probs = rows.said.predictive.log_probs.double().gather(1, rows.said.predicted[:, None])
+    return once_per_row(torch.exp, log_probs[:, 0])

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from predbayes.arrays import once_per_row
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.risk import Risks
 from predbayes_study.payloads.details import Evaluation
@@ -57,7 +58,8 @@ class HeldOutRows:
     def risks(self, index: int) -> Risks:
         """The risks of one class, against all others."""
         log_probs = self.said.predictive.log_probs[:, index].double()
-        return Risks(log_probs - torch.log1p(-log_probs.exp()), self.targets == index)
+        log_odds = once_per_row(lambda said: said - torch.log1p(-said.exp()), log_probs)
+        return Risks(log_odds, self.targets == index)
 
 
 class Statistic(Protocol[S]):
