@@ -231,3 +231,31 @@ class TestBins:
             for name in AT_THRESHOLD:
                 assert found[name].error == 0
                 assert found[name].value == pytest.approx(exact[name].value, abs=1e-12)
+
+
+@given(
+    events=st.lists(st.integers(1, 60), min_size=1, max_size=4),
+    others=st.lists(st.integers(1, 60), min_size=4, max_size=4),
+)
+def test_the_least_average_precision_is_a_sum_over_events_in_closed_form(events, others):
+    num = len(events)
+    low = torch.arange(num).double() / num
+    high = low + 1 / num
+    columns = torch.tensor(events).double(), torch.tensor(others[:num]).double()
+    bins = RiskBins(low, high, *columns, torch.zeros(num))
+    before = rows = total = 0.0
+    for k in reversed(range(num)):
+        rows += others[k]
+        total += sum((before + r) / (before + r + rows) for r in range(1, events[k] + 1))
+        before += events[k]
+    found = bins.average_precision()
+    assert found.value - found.error == pytest.approx(total / sum(events))
+
+
+def test_claims_of_any_size_take_no_memory():
+    """A sum over as many numbers as these claims would not fit into any memory."""
+    counts = torch.tensor([1e15, 1e15]).double()
+    bins = RiskBins(
+        torch.tensor([0.0, 0.5]), torch.tensor([0.5, 1.0]), counts, counts, torch.zeros(2)
+    )
+    assert bins.average_precision().value == pytest.approx(0.5, abs=0.3)

@@ -135,15 +135,10 @@ class RiskBins:
         most_events, least_others = maybe.T @ self.events, above.T @ self.others
         most = (self.events * most_events / (most_events + least_others)).sum()
         least_events, most_others = above.T @ self.events, maybe.T @ self.others
-        least = sum(
-            float((r / (r + others)).sum())
-            for r, others in (
-                (before + torch.arange(1, int(num) + 1), others)
-                for before, num, others in zip(
-                    least_events, self.events.tolist(), most_others, strict=True
-                )
-            )
-        )
+        # Of each bin the sum of r / (r + others) over r from before + 1 to before + events. Sites
+        # state these counts: a sum over as many numbers would be theirs to make.
+        first, last = least_events + most_others + 1, least_events + most_others + self.events + 1
+        least = float((self.events - most_others * (last.digamma() - first.digamma())).sum())
         num = self.num_events
 
         def ends(value: float) -> tuple[float, float]:
