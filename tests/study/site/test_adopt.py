@@ -316,10 +316,9 @@ class TestAdopting:
         model = make_model()
         rows = make_rows(model, 50)
         held_out = split_rows(model.plan, "Basel", 50)[1]
-        inputs, targets = evaluated_rows(model.plan, "Basel", rows, make_own(model, rows))
-        assert torch.equal(inputs, rows.inputs[held_out])
-        assert torch.equal(targets, rows.targets[held_out])
-        assert len(evaluated_rows(model.plan, "Basel", rows, None, everything=True)[1]) == 50
+        places = evaluated_rows(model.plan, "Basel", rows, make_own(model, rows))
+        assert torch.equal(places, held_out)
+        assert len(evaluated_rows(model.plan, "Basel", rows, None, everything=True)) == 50
         with pytest.raises(StudyError, match="holds no row out"):
             evaluated_rows(model.plan, "Basel", make_rows(model, 4), None)
 

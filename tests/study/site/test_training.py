@@ -13,7 +13,7 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
-from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.fitting import Job, make_upload
 from predbayes_study.site.policy import Asked, SitePolicy
 from predbayes_study.site.release import Approvals
 from predbayes_study.site.rows import SiteRows, split_rows
@@ -91,9 +91,7 @@ def auto(tmp_path_factory):
 
 
 class TestChosenLearner:
-    def test_rows_choose_and_page_upload_and_record_say_what(
-        self, auto, world, tmp_path, monkeypatch
-    ):
+    def test_rows_choose_and_page_upload_and_record_say_what(self, auto, tmp_path, monkeypatch):
         rows = SiteRows.of(auto.kit.plan, frame(120))
         trained = training(auto, tmp_path / "out", learner="auto").run(rows)
         assert trained.choice.name in auto.kit.plan.tried
@@ -103,9 +101,8 @@ class TestChosenLearner:
         assert f"({trained.choice.name}, chosen by the site’s rows" in trained.egress.read_text()
         kept = json.loads((tmp_path / "out" / "home" / "choice.json").read_bytes())
         assert kept["losses"] == trained.choice.losses
-        named = training(world, tmp_path / "named", learner=trained.choice.name).run(rows)
-        sent = (one.upload.arrays["log_probs"] for one in (trained, named))
-        assert torch.equal(*sent)
+        named, _ = Job(auto.kit, "Alpha", rows, trained.choice.name).run()
+        assert torch.equal(trained.upload.arrays["log_probs"], named.arrays["log_probs"])
         trained.path.unlink()
         (tmp_path / "out" / HELD_BACK).unlink(missing_ok=True)
         monkeypatch.setattr("predbayes_study.site.training.choose_at_site", None)

@@ -37,8 +37,8 @@ from predbayes.learning.local import (
 from predbayes.methods.pooled import contribution, upload_of
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.selection import GATED, TERMS
-from predbayes.seeding import generator
 from predbayes_study.payload import ModelPayload
+from predbayes_study.plan.draws import site_rng
 from predbayes_study.plan.models import make_learner, standard_prior, upload_dtype
 from predbayes_study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes_study.plan.schema import Plan
@@ -109,7 +109,7 @@ class Predictions(ModelPayload):
         """Predict; counts of classes stay if any is so small that it could point to people."""
         upload, own = self.predict(job)
         counts = upload.info.class_rows
-        if counts is not None and min(counts) < job.kit.plan.rules.min_cell:
+        if counts is not None and _fewest_people(job) < job.kit.plan.rules.min_cell:
             info = upload.info.model_copy(update={"class_rows": None})
             upload = replace(upload, info=info)
         return job.named(upload), own
@@ -131,6 +131,15 @@ class Predictions(ModelPayload):
     def conclude(self, evidence: Evidence) -> Conclusion:
         """Screen, pool, distil and score."""
         return conclude(evidence)
+
+
+def _fewest_people(job: Job) -> int:
+    """Return how many people the smallest class has; without patients, how many rows."""
+    targets = job.trained[1].long()
+    whose = job.rows.patients_of(job.kept)
+    whose = torch.arange(len(targets)) if whose is None else whose
+    people = torch.unique(torch.stack([targets, whose]), dim=1)[0]
+    return int(torch.bincount(people, minlength=job.kit.plan.num_outputs).min())
 
 
 def check_counts(plan: Plan, info: UploadInfo) -> None:
@@ -205,9 +214,8 @@ def _gate(job: Job) -> Tensor | None:
         job.kit.inputs,
         bounds=GateBounds(plan.gate.floor, plan.gate.ceiling),
         groups=job.rows.patients_of(job.kept),
-        # Of its own, so that a plan without a gate has the same model; by the rows, as bootstrap
-        # weights are.
-        rng=generator(plan.seed, "gate", job.site, job.trained_digest),
+        # By the rows, as bootstrap weights are.
+        rng=site_rng(plan, "gate", job.site, job.trained_digest),
     )
 
 

@@ -196,8 +196,8 @@ def require_trained_rows(plan: Plan, rows: SiteRows, held_out: Tensor, own: Hold
 
 def evaluated_rows(
     plan: Plan, site: str, rows: SiteRows, own: Holdout | None, *, everything: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Inputs and targets that a model may be tried on: those held out or, with `everything`, all.
+) -> Tensor:
+    """Places of rows that a model may be tried on: those held out or, with `everything`, all.
 
     With `own`, which training kept, the rows are known to be the same.
     """
@@ -205,10 +205,10 @@ def evaluated_rows(
     if own is not None:
         require_trained_rows(plan, rows, held_out, own)
     if everything:
-        return rows.inputs, rows.targets
+        return torch.arange(len(rows.targets))
     if not len(held_out):
         raise StudyError("the plan holds no row out; --all tries the model on every row")
-    return rows[held_out]
+    return held_out
 
 
 # Fitting

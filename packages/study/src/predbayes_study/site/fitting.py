@@ -24,11 +24,11 @@ from predbayes.learning.local import (
     kept_together,
 )
 from predbayes.learning.named import AUTO
-from predbayes.seeding import generator
 from predbayes.threads import threads
 from predbayes_study.kit.kit import Kit
 from predbayes_study.payload import ModelPayload, payload_of
 from predbayes_study.payloads.details import having_seen
+from predbayes_study.plan.draws import site_rng
 from predbayes_study.plan.models import choose_learner, make_learner
 from predbayes_study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes_study.plan.schema import Plan
@@ -92,7 +92,7 @@ class Job:
         A sampler goes on after it was killed, so its generator does not depend on the rows.
         """
         drawn_by = () if isinstance(self.fitted, SGHMCLearner) else (self.trained_digest,)
-        return generator(self.kit.plan.seed, "site", self.site, *drawn_by)
+        return site_rng(self.kit.plan, "site", self.site, *drawn_by)
 
     def fit(self) -> Predictor:
         """Fit the learner to the rows to train on."""
@@ -156,7 +156,7 @@ def choose_at_site(
     """Choose what `auto` is for a site's rows; those held out have no part in it."""
     plan, trained = kit.plan, rows.split_for(kit, site)[0]
     kept = SiteRows(*rows[trained])
-    rng = generator(plan.seed, "choice", site, kept.digest())
+    rng = site_rng(plan, "choice", site, kept.digest())
     with threads(plan.learner.threads):
         return choose_learner(
             plan,

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError
-from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
 from predbayes_study.kit.kit import Kit
 from predbayes_study.payload import payload_of
+from predbayes_study.plan.draws import site_rng
 from predbayes_study.plan.schema import Plan
 from predbayes_study.site.blindspot import near_groups, with_blind_spot
 from predbayes_study.site.holdout import connected, hold_out
@@ -105,6 +105,20 @@ class SiteRows:
         """The patients' numbers of some rows, if they are known."""
         return None if self.patients is None else self.patients[rows]
 
+    def one_each(self, plan: Plan, rows: Tensor) -> Tensor:
+        """Return one of some rows for each patient, by lot of the plan's seed, ascending.
+
+        What is counted in rows then counts people, so rules about few rows are about few people.
+        """
+        if self.patients is None:
+            return rows
+        order = torch.randperm(len(rows), generator=site_rng(plan, "one of each"))
+        dealt = self.patients[rows][order]
+        _, whose = torch.unique(dealt, return_inverse=True)
+        places = torch.arange(len(rows))
+        first = torch.full((len(rows),), len(rows)).scatter_reduce(0, whose, places, "amin")
+        return rows[order[first[first < len(rows)]]].sort().values
+
     def split(
         self, plan: Plan, site: str, reference: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -156,7 +170,7 @@ class SiteRows:
             drawn[split_rows(plan, site, len(self.targets))[1]] = True
             return drawn
         strata = self.targets if stratified and task_of(plan).by_class else None
-        rng = generator(plan.seed, "holdout", site)
+        rng = site_rng(plan, "holdout", site)
         return hold_out(groups, strata, plan.learner.holdout, rng)
 
     def _blind(self, plan: Plan, site: str, reference: Tensor, held_out: Tensor) -> Tensor:
@@ -178,7 +192,7 @@ class SiteRows:
             )
             near = list(dict.fromkeys(own for _, own in order))
         classes = self.targets if stratified and task_of(plan).by_class else None
-        rng = generator(plan.seed, "blind spot", site)
+        rng = site_rng(plan, "blind spot", site)
         return with_blind_spot(held_out, groups, classes, near, rng)
 
     @cached_property
@@ -218,6 +232,6 @@ def _numbered(patients: pd.Series) -> Tensor:
 
 def split_rows(plan: Plan, site: str, num_rows: int) -> tuple[Tensor, Tensor]:
     """Rows to train on and rows held out, ascending, whatever they are."""
-    order = torch.randperm(num_rows, generator=generator(plan.seed, "holdout", site))
+    order = torch.randperm(num_rows, generator=site_rng(plan, "holdout", site))
     num_held_out = int(plan.learner.holdout * num_rows)
     return order[num_held_out:].sort().values, order[:num_held_out].sort().values

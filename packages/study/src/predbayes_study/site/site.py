@@ -361,10 +361,11 @@ class Site:
                 require_place(out, data)
                 self.approvals.require_evaluation(plan)
             kept = _kept(home)
-            inputs, targets = evaluated_rows(plan, own.name, rows, kept, everything=everything)
+            places = evaluated_rows(plan, own.name, rows, kept, everything=everything)
+            inputs, targets = rows[places]
             predictive = tried.predictive(inputs)
             if out is not None:
-                upload = self._evaluation(came, inputs, predictive, targets)
+                upload = self._evaluation(came, *rows[rows.one_each(plan, places)])
         scores = score(plan, predictive, targets)
         assert scores is not None  # there are rows
         if out is not None and upload is not None:
@@ -413,7 +414,6 @@ class Site:
         self,
         came: SignedModel,
         inputs: Tensor,
-        predictive: Predictive,
         targets: Tensor,
     ) -> Upload:
         """What would leave, as the site's policy allows it."""
@@ -426,7 +426,8 @@ class Site:
         asked = Asked(leaving=("evaluation",), num_evaluated=len(targets))
         self.approvals.policy.require(asked)
         digest = model.weights_digest()
-        upload = evaluation_upload(plan, own.name, predictive, targets, digest, inputs=inputs)
+        said = model.predictive(inputs)
+        upload = evaluation_upload(plan, own.name, said, targets, digest, inputs=inputs)
         signed, coordinator = came.statement, plan.coordinator
         if signed is None or coordinator is None:
             return upload
