@@ -198,13 +198,13 @@ def test_how_sure_the_model_is_can_be_read():
 
 def test_counts_that_are_too_small_are_said_not_to_be_sent_and_who_does_without():
     text = text_of("classes, no counts")
-    assert "not sent, because some class has fewer than 5 rows" in text
+    assert "not sent, because some class has rows of fewer than 5 people" in text
     assert "For all sites the pool then does without" in text
     assert "tells that some class is rare" in text
     assert not re.search(r"\b0: \d", text)
     plan = changed(CLASSES, pool={"method": "mixture"}, rules={"min_cell": 11})
     text = Page(rendered(plan, class_upload(plan, counts=None))).text
-    assert "fewer than 11 rows. The plan’s pool, mixture, does not need them." in text
+    assert "fewer than 11 people. The plan’s pool, mixture, does not need them." in text
     assert "not sent" not in text_of("classes")
     assert "Rows of each class" not in text_of("numbers")
 
