@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import urllib.error
@@ -108,6 +109,27 @@ def test_so_is_one_that_names_other_code(tmp_path, capsys, old, new):
         bundle.writestr("pyproject.toml", text.replace(old, new))
     assert main(["sign", str(path), str(tmp_path / "site")]) == 2
     assert "names code of its own" in capsys.readouterr().err
+
+
+def test_what_is_looked_at_is_what_is_signed(app, tmp_path, monkeypatch):
+    """On a share others can write: once it was opened, the file is another one."""
+    good, other, opened = app.read_bytes(), tmp_path / "other", io.open
+    with zipfile.ZipFile(app, "a") as bundle:
+        bundle.writestr("own/code.py", "")
+
+    def swapping(path, *mode, **options):
+        file = opened(path, *mode, **options)
+        if path == app and not other.exists():
+            with opened(other, "wb") as written:
+                written.write(good)
+            other.rename(app)
+        return file
+
+    monkeypatch.setattr(io, "open", swapping)
+    with pytest.raises(StudyError, match="code of its own"):
+        sign(app, tmp_path / "site")
+    assert app.read_bytes() == good
+    assert not (tmp_path / "site").exists()
 
 
 def test_the_hub_hands_out_nothing_else(served):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import io
 import json
 import sys
 import time
@@ -54,7 +55,7 @@ def sign(app: Path, folder: Path, *, with_code: bool = False) -> str:
         with_code: Whether an app may bring code of its own, which was looked at.
     """
     content = _read(app)
-    found = _look(app)
+    found = _look(app.name, content)  # at the bytes that are signed: the file may change meanwhile
     if not with_code:
         _require_ours(found)
     ed25519 = require("cryptography.hazmat.primitives.asymmetric.ed25519", "study")
@@ -120,17 +121,17 @@ def _read(app: Path) -> bytes:
     return content
 
 
-def _look(app: Path) -> set[str]:
+def _look(name: str, content: bytes) -> set[str]:
     """Return what an app is: the names that it gives, with their roles, and the files in it."""
     try:
-        with zipfile.ZipFile(app) as bundle:
+        with zipfile.ZipFile(io.BytesIO(content)) as bundle:
             if bundle.getinfo(_CONFIG).file_size > _MOST_BYTES:
                 raise ValueError("too large")
             config = tomllib.loads(bundle.read(_CONFIG).decode())
             roles = config["tool"]["flwr"]["app"]["components"].items()
             return {f"{role} {name}" for role, name in roles} | set(bundle.namelist())
     except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise StudyError(f"{printable(app.name)} is no bundle of a Flower app") from error
+        raise StudyError(f"{printable(name)} is no bundle of a Flower app") from error
 
 
 def _require_ours(found: set[str]) -> None:
