@@ -121,6 +121,20 @@ def test_a_revoked_file_is_gone_and_is_not_made_again(leaver):
     assert len(leaver.held_back) == 1
 
 
+@every_kind
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_a_revoked_file_is_gone_from_every_folder(leaver, which):
+    """The same bytes in two folders are two files: one for the courier, perhaps."""
+    (leaver.root / "courier").mkdir()
+    *line, out = leaver.again
+    leaver(*line, Path("courier") / out)
+    copy = leaver.root / "courier" / leaver.file.relative_to(leaver.root)
+    assert copy.exists()
+    leaver("site", "revoke", leaver.file if which == "first" else copy, "--by", "officer")
+    assert not copy.exists()
+    assert leaver.signed == []
+
+
 @pytest.mark.parametrize("leaver", MADE[:3], indirect=True)
 def test_nor_is_one_of_a_plan_that_was_revoked(leaver):
     if leaver.first:

@@ -281,7 +281,8 @@ class Approvals:
 
     def released(self, file: str) -> _Released | None:
         """Return what is in a file that was signed here, by the digest of its bytes."""
-        return self._released.get(file)
+        # Of the same bytes the last word counts.
+        return {note.file: note for _, note in self._releases.read()}.get(file)
 
     def note_released(self, leaving: Leaving, path: Path, content: bytes, plain: Path) -> None:
         """Note a file that was signed.
@@ -313,7 +314,7 @@ class Approvals:
             folder: Where to look, also for what another policy let out; None: whatever was revoked.
         """
         gone = []
-        for note in self._released.values():
+        for _, note in self._releases.read():  # of the same bytes in two folders both
             path, plain = Path(unquote(note.path)), Path(unquote(note.plain))
             if folder is None:
                 no = self.revoked("plan", note.plan) or self.revoked(note.what, note.digest)
@@ -332,11 +333,6 @@ class Approvals:
             remove(path)
             gone.append(path)
         return gone
-
-    @property
-    def _released(self) -> dict[str, _Released]:
-        """What was signed, by the digest of each file; of the same bytes the last word."""
-        return {note.file: note for _, note in self._releases.read()}
 
     @property
     def _releases(self) -> Journal[_Released]:
