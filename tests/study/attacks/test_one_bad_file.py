@@ -7,9 +7,12 @@ a storage, encrypted. Over Flower see `tests/flower/test_one_bad_file.py`.
 
 from __future__ import annotations
 
+import io
 import logging
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from predbayes.errors import UploadError
 from predbayes.predictive.metrics import DIAGRAM_BINS
@@ -18,6 +21,7 @@ from predbayes_study.coordinator.stored import take_in
 from predbayes_study.extras.survey.events import Surveys
 from predbayes_study.payloads.predictions import Predictions
 from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.signing import SigningKey
 from tests.study.commands import predbayes
 from tests.study.extras.survey.test_in_study import survey
 from tests.study.faults.malformed import Signed, site_key
@@ -86,6 +90,63 @@ def test_a_count_of_320_digits_is_refused_and_the_others_are_in(world, what, way
     (refused,) = [one for one in answers.values() if isinstance(one, UploadError)]
     assert "can't be checked" not in str(refused)  # it has a bound
     assert sorted(study.state().uploads) == ["Beta", "Gamma"]
+
+
+@pytest.mark.parametrize("when", ["opened", "read"])
+def test_an_object_that_may_not_be_read_is_refused_and_the_others_are_in(world, when, monkeypatch):
+    """Whoever may write into a bucket may put an object there that others may not read."""
+    study, opened = world.begin(sites=SITES[:3]), MemoryFileSystem.open
+
+    class Broken(io.BytesIO):
+        def read(self, _size=-1):
+            raise ConnectionError("reset at s3://anna:word@b?key=word")
+
+    def bucket(self, path, mode="rb", **options):
+        if "0-bad" in path and mode == "rb":
+            if when == "read":
+                return Broken()
+            raise PermissionError("Access Denied")
+        return opened(self, path, mode, **options)
+
+    files = fsspec.filesystem("memory")
+    for path in batch(world, b"anything").iterdir():
+        files.pipe(f"/heart-{when}-{world.root.parent.name}/{path.name}", path.read_bytes())
+    monkeypatch.setattr(MemoryFileSystem, "open", bucket)
+    answers = dict(take_in(study, [f"memory://heart-{when}-{world.root.parent.name}"]))
+    (bad,) = [name for name, answer in answers.items() if isinstance(answer, UploadError)]
+    assert str(answers[bad]).startswith(f"{bad}: it cannot be read: ")
+    assert "word" not in str(answers[bad])
+    assert sorted(study.state().uploads) == ["Beta", "Gamma"]
+
+
+@pytest.mark.parametrize("bad", ["no key", "private", "misnamed", "twice", "too like", "folder"])
+def test_a_bad_key_is_refused_and_the_others_are_admitted(world, bad):
+    study, folder = world.begin(sites=()), world.root / "keys"
+    (folder / "more").mkdir(parents=True)
+    for site in SITES[:2]:
+        world.key(site).public.save(folder / f"{site}.pub", site)
+    other, wrong = SigningKey.generate(), folder / "0-bad.pub"
+    if bad == "private":
+        other.save(wrong)
+    elif bad == "folder":
+        wrong.mkdir()
+    elif bad == "no key":
+        wrong.write_text("nothing")
+    else:
+        named = {"misnamed": "Zeta", "twice": "0-bad", "too like": "ALPHA"}[bad]
+        wrong = folder / "more" / "ALPHA.pub" if bad == "too like" else wrong
+        other.public.save(wrong, named)
+    if bad == "twice":
+        SigningKey.generate().public.save(folder / "more" / "0-bad.pub", "0-bad")
+    given = [folder, folder / "more"] if bad in ("twice", "too like") else [folder]
+    done = predbayes("study", "admit-all", *given, "--study", study.folder)
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    *named, last = done.err.splitlines()
+    assert len(named) == 1
+    assert "key refused" in last
+    assert sorted(study.state().keys) == sorted(SITES[:2])
+    assert study.verify() == []
 
 
 def test_the_command_ends_in_lines(world):

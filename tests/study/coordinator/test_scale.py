@@ -213,8 +213,9 @@ def test_folders_of_keys_and_uploads_are_one_command_each(world, study, tmp_path
         "init", *["admit"] * 5, *["add"] * 5
     ]  # fmt: skip
     (tmp_path / "Alpha.pub").rename(tmp_path / "Zeta.pub")
-    with pytest.raises(StudyError, match="says that it is the key of Alpha"):
+    with pytest.raises(StudyError, match="1 key refused"):
         admit_all([tmp_path], study.folder)
+    assert "says that it is the key of Alpha" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     with pytest.raises(StudyError, match="has no file that ends in"):
         add([str(tmp_path / "empty")], study.folder)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes_study
-from predbayes.errors import StudyError
+from predbayes.errors import PredbayesError, StudyError
 from predbayes.system import quoted
 from predbayes_study.cli.group import Group
 from predbayes_study.cli.show import (
@@ -110,10 +110,17 @@ def admit_all(
     """Admit many sites, each under the name of its key's file."""
     from predbayes_study.coordinator.stored import read_keys
 
-    found = read_keys(keys)
-    new = predbayes_study.Study(study).admit_all(found)
-    say(f"{new:,} of {counted(len(found), 'site')} are new, the others were admitted before")
+    refused: list[PredbayesError] = []
+    found = read_keys(keys, refused)
+    unread = len(refused)
+    new = predbayes_study.Study(study).admit_all(found, refused)
+    num_in = len(found) - (len(refused) - unread)
+    say(f"{new:,} of {counted(num_in, 'site')} are new, the others were admitted before")
     say("compare by telephone: predbayes study status --all")
+    for error in refused:
+        say(f"refused: {error}", err=True)
+    if refused:
+        raise StudyError(f"{counted(len(refused), 'key')} refused; the others are admitted")
 
 
 @app.command("add")

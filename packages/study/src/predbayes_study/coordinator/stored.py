@@ -53,15 +53,25 @@ def take_in(study: Study, given: Sequence[str]) -> Iterator[Answer]:
         yield from add_stored(study, address, endings)
 
 
-def read_keys(given: Sequence[Path]) -> dict[str, PublicKey]:
-    """Read public keys NAME.pub, those of folders too; return each under the name of its file."""
+def read_keys(given: Sequence[Path], refused: list[PredbayesError]) -> dict[str, PublicKey]:
+    """Read public keys NAME.pub, those of folders too; return each under the name of its file.
+
+    Args:
+        given: Files and folders.
+        refused: Where to note why a file is refused; the others are read all the same.
+    """
     found: dict[str, PublicKey] = {}
+    twice: set[str] = set()
     for path in (file for one in given for file in _files_in(one, (".pub",))):
-        if owner_of(path) not in ("", path.stem):
-            raise StudyError(f"{path} says that it is the key of {owner_of(path)}: name it so")
-        if found.setdefault(path.stem, key := PublicKey.load(path)) != key:
-            raise StudyError(f"there are two keys of {path.stem}, one of them {path}")
-    return found
+        try:
+            if owner_of(path) not in ("", path.stem):
+                raise StudyError(f"{path} says that it is the key of {owner_of(path)}: name it so")
+            if found.setdefault(path.stem, key := PublicKey.load(path)) != key:
+                twice.add(path.stem)  # nobody here knows which of them is right
+                raise StudyError(f"there are two keys of {path.stem}, one of them {path}")
+        except PredbayesError as error:
+            refused.append(error)
+    return {site: key for site, key in found.items() if site not in twice}
 
 
 def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:
@@ -111,17 +121,24 @@ def _copied(
                 continue
             copy, left = folder / str(number) / name, most_bytes
             copy.parent.mkdir()  # one folder each, as two names may differ in case alone
-            with files.open(path, "rb") as source, open_new(copy) as target:
-                while left >= 0 and (chunk := source.read(_CHUNK)):
-                    left -= len(chunk)
-                    target.write(chunk)
+            try:
+                with files.open(path, "rb") as source, open_new(copy) as target:
+                    while left >= 0 and (chunk := source.read(_CHUNK)):
+                        left -= len(chunk)
+                        target.write(chunk)
+            except Exception as error:  # an object that may not be read stops no other
+                yield name, UploadError(f"it cannot be read: {_reason(error)}", name)
+                continue
             too_large = f"it has more than the {most_bytes:,} bytes that the plan allows"
             yield name, copy if left >= 0 else UploadError(too_large, name)
     except PredbayesError:
         raise
     except Exception as error:  # each storage's package raises errors of its own
-        reason = _shown(str(error)) or type(error).__name__
-        raise StudyError(f"{_shown(address)} cannot be read: {reason}") from error
+        raise StudyError(f"{_shown(address)} cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return _shown(str(error)) or type(error).__name__
 
 
 def _shown(text: str) -> str:

@@ -229,20 +229,27 @@ class Study:
             step.flush()
             return is_new
 
-    def admit_all(self, keys: Mapping[str, PublicKey]) -> int:
+    def admit_all(
+        self, keys: Mapping[str, PublicKey], refused: list[PredbayesError] | None = None
+    ) -> int:
         """Record the keys of several sites, as `admit` does, in batches; return how many are new.
 
-        A refusal ends it; those before it stay.
+        Args:
+            keys: The key of each site.
+            refused: Where to note why a site is refused; the others are admitted all the same.
+                Without it a refusal ends it, and those before it stay.
         """
         with begin_step(self) as step, _Batch(step, self.audit) as batch:
             new = 0
             for site, key in keys.items():
-                with batch.log.during("admit", site=site, key=key.fingerprint):
-                    try:
+                try:
+                    with batch.log.during("admit", site=site, key=key.fingerprint):
                         new += step.admit(site, key)
-                    except PredbayesError:
+                except PredbayesError as error:
+                    if refused is None:
                         batch.end()
                         raise
+                    refused.append(error)
                 if batch.is_full:
                     batch.end()
             batch.end()
