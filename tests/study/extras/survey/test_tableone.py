@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from predbayes_study.extras.survey.merge import merge
-from predbayes_study.extras.survey.surveyfile import misfit
+from predbayes_study.extras.survey.surveyfile import Survey, misfit
 from predbayes_study.extras.survey.tableone import (
     Cell,
     Count,
@@ -27,7 +27,9 @@ def made(tmp_path_factory):
     folder, frames = tmp_path_factory.mktemp("told"), tables(0)
     frames["Split"] = frames["Split"].drop(columns="pulse")
     surveys = [survey_of(frame, folder, name) for name, frame in frames.items()]
-    return frames, table_one(merge(plan(), surveys).plan, surveys, num_sites=5)
+    merged = merge(plan(), surveys).plan
+    rules = merged.rules.model_copy(update={"max_weight": 10.0})  # so that every row counts
+    return frames, table_one(merged.model_copy(update={"rules": rules}), surveys, num_sites=5)
 
 
 def cell(found, name, group=None):
@@ -64,6 +66,40 @@ def test_rows_at_a_site_without_the_column_lack_it(made):
         "missing",
         "not recorded",
     )
+
+
+def test_no_figure_is_made_by_a_site_that_claims_many_rows(tmp_path):
+    """It counts for three times the median site, in every cell of the total and of the public."""
+    surveys = [survey_of(table(name), tmp_path, name) for name in ("Graz", "Brno", "Split")]
+    last = survey_of(table("Trieste").drop(columns="pulse"), tmp_path, "Trieste")
+    huge = 10**9
+
+    def claimed(times):
+        """All its rows have the first word and no number, so many times as it has."""
+        rows, columns = last.rows * times, {}
+        for name, one in last.columns.items():
+            if one.type == "category":
+                words = {word: rows if k == 0 else 0 for k, word in enumerate(one.words)}
+                change = {"words": words, "unlisted": {}, "other": None, "missing": None}
+            else:
+                change = {"missing": rows, "unreadable": None, "codes": {}, "quantiles": {}}
+            columns[name] = one.model_copy(update=change)
+        told = last.model_copy(update={"rows": rows, "columns": columns, "moments": None})
+        return Survey.model_validate_json(told.model_dump_json())
+
+    cap = 3 * 700  # the median site has 700 rows
+    found, most = (
+        table_one(plan(), [*surveys, claimed(times)], num_sites=4)
+        for times in (huge // last.rows, cap // last.rows + 1)
+    )
+    assert found.total == most.total
+    assert found.total.rows == 2100 + 700 + 350 + cap
+    shown = in_public(found, 3)
+    assert shown is not None
+    for one in (*found.total.cells, *shown.total.cells):
+        for count in () if one is None else one.counts.values():
+            assert count.rows <= found.total.rows
+    assert found.sites[-1].rows > 10**8  # its own column says what it told
 
 
 def of_words(whole, alone, rows, sites):

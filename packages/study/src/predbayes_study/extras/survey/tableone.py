@@ -3,7 +3,8 @@
     sites    each survey as it is: what was told in steps, and nothing that was not
     total    all sites together. Every count is a sum of counts that are rounded down, so it is "at
              least". Quartiles are those of the mixture of the sites' quantile functions, by rows,
-             over the sites that told quartiles and whose units agree
+             over the sites that told quartiles and whose units agree. A site counts for no more
+             rows than `rules.max_weight` allows: of one that states more each count is a part
 
 Shares are of all rows, and rows at a site without the column lack it. In public there is the total
 alone, and a count is of `fewest` sites or more. All counts of a column together are the rows, so
@@ -113,11 +114,13 @@ def table_one(plan: Plan, surveys: Sequence[Survey], num_sites: int) -> TableOne
         Group(name=one.site, rows=one.rows, cells=tuple(_cell(line, one) for line in lines))
         for one in told
     )
+    most = counted_rows(plan, told)
+    parts = [_part(site, int(most[site.name])) for site in sites]
     total = Group(
         name="All sites",
-        rows=sum(survey.rows for survey in told),
+        rows=sum(site.rows for site in parts),
         num_sites=len(told),
-        cells=tuple(_total(plan, line, k, sites, told) for k, line in enumerate(lines)),
+        cells=tuple(_total(plan, line, k, parts, told) for k, line in enumerate(lines)),
     )
     step = max(survey.step for survey in told)
     return TableOne(step=step, num_sites=num_sites, lines=lines, total=total, sites=sites)
@@ -140,6 +143,19 @@ def _cell(line: Line, survey: Survey) -> Cell | None:
     words = [*(rows.get(word) for word in line.words), sum(others) if others else None]
     missing, *counts = (None if n is None else Count(rows=n) for n in (told.missing, *words))
     return Cell(missing=missing, words=tuple(counts))
+
+
+def _part(site: Group, most: int) -> Group:
+    """As much of each of a site's counts as `most` are of its rows, rounded down."""
+
+    def rows(count: Count | None) -> Count | None:
+        return count and count.model_copy(update={"rows": count.rows * most // site.rows})
+
+    def cell(told: Cell | None) -> Cell | None:
+        words = () if told is None else tuple(map(rows, told.words))
+        return told and told.model_copy(update={"missing": rows(told.missing), "words": words})
+
+    return site.model_copy(update={"rows": most, "cells": tuple(map(cell, site.cells))})
 
 
 def _total(
@@ -249,7 +265,7 @@ class Block(NamedTuple):
     rows: tuple[Row, ...]
 
 
-def section(_: Plan, result: Result, *, public: bool) -> str:
+def section(plan: Plan, result: Result, *, public: bool) -> str:
     """Render the report's section on whom the result is about; "" without surveys."""
     table = TableOne.of(result)
     if table is not None and public:
@@ -266,6 +282,7 @@ def section(_: Plan, result: Result, *, public: bool) -> str:
         public=public,
         fewest_sites=FEWEST_TO_POOL,
         most_lines=MOST_LINES,
+        max_weight=plan.rules.max_weight,
     )
 
 
