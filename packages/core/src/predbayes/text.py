@@ -93,6 +93,16 @@ def to_cell(text: str) -> str:
     return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"\1'", text)
 
 
+def is_formula(text: str) -> bool:
+    """Return whether a spreadsheet would run a text. Signs alone, such as `-` or `++`, do nothing.
+
+    Examples:
+        >>> is_formula("=SUM(A1)"), is_formula("-"), is_formula("-1"), is_formula("blue")
+        (True, False, False, False)
+    """
+    return to_cell(text) != text and any(character.isalnum() for character in text)
+
+
 def from_cell(cell: str) -> str:
     """Return the text of a cell that `to_cell` made."""
     return _GUARDED.sub(r"\1", cell) if "'" in cell else cell

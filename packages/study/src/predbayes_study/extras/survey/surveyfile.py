@@ -21,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 
 from predbayes.exchange.strict import MAX_ROWS, Finite, RowCount, SiteName, Strict
 from predbayes.files import open_regular
+from predbayes.text import is_formula
 from predbayes_study.plan.schema import Digest, Plan, Positive
 from predbayes_study.trust.signing import SigningKey
 from predbayes_study.trust.statement import Signed, Statement
@@ -97,6 +98,14 @@ class CategoryTold(Told):
     # Of frequent words that the plan does not have.
     unlisted: Annotated[Counts, Field(max_length=MAX_WORDS)]
     other: RowCount | None  # of all rarer ones together
+
+    @field_validator("unlisted")
+    @classmethod
+    def _run_nowhere(cls, told: dict[str, int]) -> dict[str, int]:
+        # They become categories of a plan, and cells of its reference rows.
+        if any(map(is_formula, told)):
+            raise ValueError("a word is a formula; its site recodes it")
+        return told
 
     @property
     def counts(self) -> tuple[int | None, ...]:

@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 
 from predbayes.errors import DataError, PlanError, TextError
-from predbayes.text import require_printable
+from predbayes.text import is_formula, require_printable
 from predbayes_study.extras.survey import section
 from predbayes_study.extras.survey.surveyfile import (
     LARGEST,
@@ -169,6 +169,11 @@ def _code_words(column: Category, cells: pd.Series, step: int) -> _Told:
     if len(listed) < len(column.categories):
         raise PlanError(f"{cells.name}: two categories are one word, as 1 and 1.0 are; keep one")
     unlisted = _frequent({w: n for w, n in counts.items() if w not in listed}, counts, step)
+    if any(map(is_formula, unlisted)):
+        raise DataError(
+            f"`{cells.name}`: a spreadsheet would run a frequent word as a formula. Map it to "
+            f"another with `recode` for {cells.name} in site.toml."
+        )
     rest = sum(counts.values()) - sum(counts[w] for w in (*listed, *unlisted))
     rows = [*(counts[w] for w in (*listed, *unlisted)), rest, texts.count("")]
     told = told_counts(rows, step)
