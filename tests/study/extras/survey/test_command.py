@@ -7,7 +7,9 @@ import json
 import pytest
 
 from predbayes.errors import PlanError, PredbayesError
+from predbayes.files import file_digest
 from predbayes_study.extras.survey.surveyfile import read_survey
+from predbayes_study.site.site import Site
 from tests.study.commands import done, run, told
 from tests.study.invented import DRAFT, table
 
@@ -53,6 +55,46 @@ def test_sums_are_on_the_page_too_unless_the_policy_forbids_them(folder):
     (folder / "site.toml").write_text('format = 1\nname = "Split"\n[policy]\nkinds = ["survey"]\n')
     done(SURVEY)
     assert read_survey(folder / "Split.survey").survey.moments is None
+
+
+@pytest.mark.parametrize("where", ["site.toml", "institution"])
+def test_sums_that_no_audit_is_of_stay_under_a_limit_to_what_it_may_find(
+    folder, where, monkeypatch
+):
+    table("Graz").to_csv(folder / "rows.csv", index=False)
+    done(SURVEY)
+    assert read_survey(folder / "Split.survey").survey.moments is not None
+    if where == "site.toml":
+        with (folder / "site.toml").open("a") as file:
+            file.write("[policy]\nmax_membership_auc = 0.9\n")
+    else:
+        (folder / "policy.toml").write_text("max_membership_auc = 0.9\n")
+        monkeypatch.setenv("PREDBAYES_POLICY", str(folder / "policy.toml"))
+    done(SURVEY)
+    assert read_survey(folder / "Split.survey").survey.moments is None
+
+
+def test_no_survey_leaves_under_a_limit_to_epsilon(folder):
+    done(SURVEY)
+    with (folder / "site.toml").open("a") as file:
+        file.write("[policy]\nmax_epsilon = 1.0\n")
+    (folder / "other").mkdir()
+    for line in (SURVEY, SURVEY.replace("Split.survey", "other/Split.survey")):
+        with pytest.raises(PlanError, match="which has no noise, against max_epsilon = 1.0"):
+            raise run(line).exception
+    assert not [*(folder / "other").iterdir()]
+
+
+@pytest.mark.parametrize("floor", ["max_epsilon = 1.0", "max_membership_auc = 0.9"])
+def test_nor_is_one_sent_that_was_signed_before_the_limit(folder, floor):
+    table("Graz").to_csv(folder / "rows.csv", index=False)
+    done(SURVEY)
+    digest = file_digest(folder / "Split.survey")
+    assert Site("site.toml").approvals.why_not_sent(digest) == ""
+    with (folder / "site.toml").open("a") as file:
+        file.write(f"[policy]\n{floor}\n")
+    approvals = Site("site.toml").approvals
+    assert "the site's policy forbids it" in approvals.why_not(approvals.released(digest))
 
 
 def test_nothing_is_signed_before_somebody_approves(folder):

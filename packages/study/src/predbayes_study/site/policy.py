@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from predbayes.errors import PlanError
 from predbayes.learning.named import AUTO
-from predbayes_study.payload import ModelPayload, payload_named, payload_of
+from predbayes_study.payload import EVALUATION, ModelPayload, payload_named, payload_of
 from predbayes_study.plan.schema import Plan, decode, read_text
 from predbayes_study.plan.software import software_problem
 from predbayes_study.rules import Rule
@@ -169,6 +169,12 @@ def _guessed(case: Case) -> Iterator[str]:
         )
 
 
+def _exact(case: Case) -> Iterator[str]:
+    """What would leave without noise, under whatever plan."""
+    if case.policy.max_epsilon is not None:
+        yield from (kind for kind in case.asked.leaving if kind in (EVALUATION, "survey"))
+
+
 RULES = (
     Rule[Case]("kinds", "error", _forbidden_kinds, "{found} would leave"),
     Rule[Case](
@@ -205,6 +211,13 @@ RULES = (
             and case.plan.promise is None
         ),
         "the plan promises no differential privacy",
+    ),
+    Rule[Case]("max_epsilon", "error", _exact, "{found} would leave, which has no noise"),
+    Rule[Case](
+        "max_membership_auc",
+        "error",
+        lambda case: case.policy.max_membership_auc is not None and "moments" in case.asked.leaving,
+        "sums of moments cannot be audited",
     ),
     Rule[Case](
         "max_membership_auc",
@@ -278,10 +291,6 @@ class SitePolicy:
         """Refuse what is forbidden."""
         if found := self.problems(asked):
             raise PlanError(f"the site's policy forbids it: {'; '.join(found)}")
-
-    def allows(self, kind: str) -> bool:
-        """Return whether all policies let something of a kind leave."""
-        return all(_may_leave(policy, kind) for _, policy in self.holding)
 
     def least_cell(self, plan: Plan) -> int:
         """Return the least count about rows that may be told to others."""

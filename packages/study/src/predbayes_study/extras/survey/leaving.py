@@ -51,7 +51,8 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
     policy.require(Asked(leaving=("survey",)))
     require_no_promise(plan, "a survey")
     step, public = policy.least_cell(plan), key.public.hex
-    survey = take_survey(plan, own, data, step=step, key=public, moments=policy.allows("moments"))
+    moments = not policy.problems(Asked(leaving=("moments",)))
+    survey = take_survey(plan, own, data, step=step, key=public, moments=moments)
     manual = plan.upload.release == "manual"
     kinds = ("survey",) if survey.moments is None else ("survey", "moments")
     leaving = Leaving(
