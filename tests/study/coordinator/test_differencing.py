@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from predbayes.errors import StudyError
+from predbayes.seeding import generator
 from predbayes_study.cli.app import app
 from predbayes_study.coordinator.differencing import told_apart
+from predbayes_study.payloads.details import save_signed
+from predbayes_study.result.evaluation import evaluation_upload
+from predbayes_study.result.model import CalibratedModel
 from tests.study.coordinator.test_poisoning import BAD, overconfident_and_wrong
+from tests.study.extras.survey.test_in_study import survey
 from tests.study.world import SITES, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -85,3 +91,47 @@ def test_a_site_that_left_is_told_apart_though_a_bad_one_came(tmp_path):
     with pytest.raises(StudyError, match=f"differ by {SITES[3]} alone"):
         found.finish()
     assert len(found.state().results) == 1
+
+
+def evaluation(world, found, recorded, site, num_rows):
+    rng = generator(0, "evaluation", site)
+    inputs = world.kit.inputs[torch.randint(len(world.kit.inputs), (num_rows,), generator=rng)]
+    model = CalibratedModel.load(found.result_folder(recorded.number) / "model")
+    targets = torch.randint(3, (num_rows,), generator=rng)
+    said = model.predictive(inputs)
+    made = evaluation_upload(found.plan, site, said, targets, model.weights_digest(), inputs=inputs)
+    path = world.root / f"{site}-evaluation.safetensors"
+    save_signed(made, path, world.key(site))
+    return path
+
+
+@pytest.mark.parametrize("rule", ["forbid", "say"])
+@pytest.mark.parametrize("kind", ["evaluation", "survey"])
+def test_nor_do_two_public_pages_tell_what_one_site_sent_beside_its_upload(tmp_path, kind, rule):
+    world = make_world(tmp_path, method="mixture", rules=f'differences = "{rule}"')
+    found = world.begin("study", added=SITES)
+    first, _ = found.finish()
+
+    def shown(**rows):
+        """Whether the public pages of the next result have the figures, with files of these."""
+        for site, num_rows in rows.items():
+            if kind == "evaluation":
+                found.add(evaluation(world, found, first, site, num_rows))
+            else:
+                found.add(survey(world, site, num_rows=num_rows))
+        recorded, result = found.finish()
+        assert result.at_sites or result.extras  # the coordinator's own report has them
+        folder = found.result_folder(recorded.number)
+        text = (folder / "report-public.html").read_text()
+        if kind == "survey":
+            return "Table 1" in text
+        return f"{result.at_sites.pooled.num_rows:,}</td>" in text
+
+    always = rule == "say"
+    assert not shown(Alpha=60, Beta=70)  # of two
+    assert shown(Gamma=80)
+    assert shown(Delta=95) == always  # another one than those three
+    assert shown(Epsilon=115) == always  # another two
+    assert shown(Alpha=120)  # another three
+    assert shown(Beta=130) == always
+    assert found.verify(rebuild=True) == []

@@ -80,7 +80,7 @@ def test_no_survey_leaves_under_a_limit_to_epsilon(folder):
         file.write("[policy]\nmax_epsilon = 1.0\n")
     (folder / "other").mkdir()
     for line in (SURVEY, SURVEY.replace("Split.survey", "other/Split.survey")):
-        with pytest.raises(PlanError, match="which has no noise, against max_epsilon = 1.0"):
+        with pytest.raises(PlanError, match=r"which has no noise, against max_epsilon = 1\.0"):
             raise run(line).exception
     assert not [*(folder / "other").iterdir()]
 

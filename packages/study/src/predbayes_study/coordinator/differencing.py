@@ -6,17 +6,23 @@ come of a withdrawal, of a late site, of a corrected upload, of `--leave-out`, a
 leaves out a site which an earlier result had, or the other way round. Whom screening leaves out is
 known only after it: what is said before a result is made is said again of the sites that are in it.
 
+What sites say beside their uploads changes no model, but two public reports of other sites'
+evaluations or attachments have such a difference, too. So where the plan forbids differences, the
+public pages lack the figures of a set that differs by fewer than `FEWEST_TO_POOL` sites from one
+that an earlier public page shows.
+
 The results compared are those of this study. Another study of the same sites has a ledger of its
 own, and may have a result that differs from one here by one site.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from predbayes.errors import StudyError
 from predbayes_study.coordinator.state import FinishedResult, State
 from predbayes_study.plan.schema import Plan
+from predbayes_study.result.schema import FEWEST_TO_POOL, Result
 
 
 def told_apart(state: State, leave_out: Iterable[str]) -> list[str]:
@@ -29,6 +35,59 @@ def told_apart(state: State, leave_out: Iterable[str]) -> list[str]:
         if site:
             lines.append(_line(result, site))
     return lines
+
+
+def in_public(plan: Plan, state: State, result: Result, model: str) -> Result:
+    """Return a new result with those figures alone that its public pages may have.
+
+    Args:
+        plan: Of the study.
+        state: Before the result is in the ledger.
+        result: The result.
+        model: Digest of its model's weights.
+    """
+    if not is_forbidden(plan):
+        return result
+    tried = [accepted.digest for accepted in state.evaluations_of(model)]
+    counted = {site.site for site in result.sites} - result.out
+    made = [
+        (one.at, one.evaluations, one.attachments, one.uploads.keys() - one.out)
+        for one in state.results
+    ]
+    made.append((result.finished, tuple(tried), state.attachment_digests, counted))
+    sites = {sent.digest: sent.site for sent in state.accepted} | state.replaced
+    change: dict[str, object] = {}
+    if result.at_sites is not None and not _may_follow(
+        [_there(state, sites, at, digests) for at, digests, _, _ in made]
+    ):
+        change["at_sites"] = result.at_sites.model_copy(update={"public": False})
+    if not _may_follow([_there(state, sites, at, digests, who) for at, _, digests, who in made]):
+        change["extras"] = {}
+    return result.model_copy(update=change)
+
+
+def _there(
+    state: State,
+    sites: Mapping[str, str],
+    at: str,
+    digests: Iterable[str],
+    counted: Collection[str] | None = None,
+) -> dict[str, str]:
+    """The files that a result shows, by digest with their sites: not those deleted before."""
+    kept = {one: sites[one] for one in digests if state.deleted.get(one, at) >= at}
+    return {d: site for d, site in kept.items() if counted is None or site in counted}
+
+
+def _may_follow(sets: Sequence[Mapping[str, str]]) -> bool:
+    """Whether the last set of files may be shown after those of the others that were shown."""
+    shown: list[Mapping[str, str]] = []
+    may = True
+    for files in sets:
+        apart = [{site for _, site in files.items() ^ other.items()} for other in shown]
+        may = all(not sites or len(sites) >= FEWEST_TO_POOL for sites in apart)
+        if may and len({*files.values()}) >= FEWEST_TO_POOL:  # or no public page has them
+            shown.append(files)
+    return may
 
 
 def is_forbidden(plan: Plan) -> bool:

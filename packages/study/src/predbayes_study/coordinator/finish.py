@@ -20,7 +20,7 @@ from predbayes.files import digests, file_digest, make_folder
 from predbayes.progress import tell_step
 from predbayes.threads import threads
 from predbayes_study import attachments
-from predbayes_study.coordinator.differencing import require_apart
+from predbayes_study.coordinator.differencing import in_public, require_apart
 from predbayes_study.coordinator.signer import Signer
 from predbayes_study.coordinator.state import LABELS, MODEL_FOLDER, FinishedResult, State
 from predbayes_study.coordinator.step import Step
@@ -79,7 +79,8 @@ def finish(
         found = _found(step, meta, leave_out, copies, device)
         # Whom screening leaves out is known from here on.
         require_apart(study.plan, state, found.result.out)
-        _write(found, scratch, onnx=onnx)
+        shown = in_public(study.plan, state, found.result, found.model.weights_digest())
+        _write(found, shown, scratch, onnx=onnx)
         files = digests(scratch, scratch.rglob("*"))
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
@@ -297,16 +298,16 @@ def _sign(signer: Signer, folder: Path, files: Mapping[str, str]) -> dict[str, s
     return new | {RESULT_SIGNATURE: file_digest(folder / RESULT_SIGNATURE)}
 
 
-def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
-    """Write all files of a result."""
+def _write(found: Conclusion, shown: Result, folder: Path, *, onnx: bool) -> None:
+    """Write all files of a result; on pages that may be public what may be shown."""
     tell_step("write report, model card and model")
     plan, result = found.model.plan, found.result
     texts = {
         RESULT_FILE: result.model_dump_json(indent=1) + "\n",
         "report.html": render_report(plan, result, public=False),
-        "report-public.html": render_report(plan, result, public=True),
-        "model-card.html": render_card(plan, result),
-        **{name: extra.load(reference)(plan, result) for name, extra, reference in added("files")},
+        "report-public.html": render_report(plan, shown, public=True),
+        "model-card.html": render_card(plan, shown),
+        **{name: extra.load(reference)(plan, shown) for name, extra, reference in added("files")},
         **site_files(result),
     }
     for name, text in texts.items():
