@@ -5,10 +5,13 @@ Before, nothing in a file said for which study of a plan it was made.
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from predbayes.errors import StudyError, UploadError
 from predbayes_study.coordinator.study import Study
+from predbayes_study.result.signed import load_signed, signed_result
 from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study.world import make_world
 
@@ -54,3 +57,25 @@ def test_the_kit_of_a_study_begins_no_other(world, tmp_path):
     first = world.begin("once")
     with pytest.raises(StudyError, match="the kit of a study that has begun"):
         Study.init(tmp_path / "again", first.folder / "kit", world.labels_path, world.key_path)
+
+
+@pytest.mark.usefixtures("quick_results")
+def test_a_result_of_another_study_is_none_of_the_model_beside_it(tmp_path):
+    """Both are signed, of one plan and one number; `predict --coverage` reads the result."""
+    world = make_world(tmp_path / "world", method="mixture", coordinator=CoordinatorKey.generate())
+    folders = []
+    for number, sites in enumerate((("Alpha", "Beta"), ("Alpha", "Gamma"), ("Alpha", "Beta"))):
+        study = world.begin(f"study-{number}", added=sites)
+        study.finish()
+        folders.append(study.result_folder(1))
+    for number, folder in enumerate(folders):
+        beside = tmp_path / f"beside-{number}"
+        shutil.copytree(folders[0] / "model", beside / "model")
+        for name in ("result.json", "result.sig"):
+            shutil.copy(folder / name, beside)
+        found = load_signed(beside / "model")
+        if number == 0:
+            assert [site.site for site in signed_result(found).sites] == ["Alpha", "Beta"]
+        else:
+            with pytest.raises(StudyError, match="of another study than the model beside it"):
+                signed_result(found)

@@ -142,6 +142,14 @@ def signed_result(found: SignedModel) -> Result:
         statement = _statement(folder, model.plan, "result", RESULT_SIGNATURE)
         if statement.files.get(RESULT_FILE) != hashlib.sha256(content).hexdigest():
             raise StudyError(f"{path} is not as the coordinator signed it")
+        # Of two studies of one kit a result of the same number may lie here.
+        came = _statement(found.files, model.plan, "model", MODEL_SIGNATURE)
+        files = found.files.digests
+        header = HEADER_FILE if found.adoption is None else SIGNED_HEADER
+        of_model = {HEADER_FILE: files[header], WEIGHTS_FILE: files[WEIGHTS_FILE]}
+        signed = {n: statement.files.get(f"model/{n}") for n in of_model}
+        if (statement.study, signed) != (came.study, of_model):
+            raise StudyError(f"{path} is of another study than the model beside it")
     return result
 
 
