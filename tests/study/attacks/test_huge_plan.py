@@ -12,7 +12,8 @@ from predbayes_study.kit.review import UnsoundPlanError
 from predbayes_study.plan.schema import PLAN_FILE, Plan
 from predbayes_study.plan.text import dump
 from predbayes_study.site.policy import Asked, SitePolicy
-from tests.study.world import frozen, make_world
+from predbayes_study.site.rows import SiteRows
+from tests.study.world import frozen, make_world, own_table
 
 HUGE = {
     "hidden = [8]": ("hidden = [1000000, 1000000]", "max_samples"),
@@ -52,6 +53,38 @@ def test_site_check_says_so(asked, world):
     files = [path.parent, world.root / "reference.csv", "--site", world.root / "site.toml"]
     told = CliRunner().invoke(app, ["site", "check", *map(str, files)])
     assert limit in told.output
+
+
+@pytest.mark.parametrize("path", ["check", "train", "audit", "node"])
+def test_no_row_is_encoded_before_it_is_refused(asked, world, tmp_path, monkeypatch, path):
+    """A vector of a million numbers, which a table need not have, is wide in each of its rows."""
+    kit, limit = str(asked[0].parent), asked[1]
+    monkeypatch.setattr(SiteRows, "of", classmethod(lambda *_, **__: pytest.fail("encoded")))
+    (tmp_path / "site.toml").write_text('format = 1\nname = "Alpha"\n')
+    world.key("Alpha").save(tmp_path / "Alpha.key")
+    rows = tmp_path / "rows.csv"
+    rows.write_text(own_table((world.root / "reference.csv").read_text()))
+    site = ("--site", str(tmp_path / "site.toml"))
+    out = ("--out", str(tmp_path / "out"))
+    if path == "check":
+        told = CliRunner().invoke(app, ["site", "check", kit, str(rows), *site])
+        assert limit in told.output
+    elif path == "node":
+        node = require_node().of_config(
+            {"site": site[1], "data": str(rows), "kit": kit, "out": out[1]}
+        )
+        node.training.approvals.record("plan", node.training.kit.digest, "officer")
+        with pytest.raises(PlanError, match=rf"{limit} = "):
+            node.answer(node.training.kit.digest)
+    else:
+        told = CliRunner().invoke(app, ["site", path, kit, str(rows), *site, *out])
+        assert isinstance(told.exception, PlanError)
+        assert f"{limit} = " in str(told.exception)
+
+
+def require_node():
+    """The Flower node, where Flower is installed."""
+    return pytest.importorskip("predbayes_flower.node").Node
 
 
 def test_it_cannot_be_frozen(tmp_path):

@@ -127,7 +127,9 @@ class Node:
         facts = {"plan": self.training.kit.digest, "site": self.training.site}
         try:
             with self.log.during("train", long=True, asked_by="message", **facts) as what:
-                trained = self.training.run(self.rows())
+                asked = self.training
+                asked.approvals.require_plan(asked.kit, learner=asked.learner)
+                trained = asked.run(self.rows())
                 what |= trained.facts()
         except NotApprovedError as error:
             _log.warning("%s", error)

@@ -214,10 +214,15 @@ class Approvals:
         """Return whether a site may train, if somebody there asks for it or a message does."""
         return self._allows(kit.plan, asks=by_message)
 
-    def require_plan(self, kit: Kit, option: str = "") -> None:
-        """Refuse to train for a plan that waits for an approval.
+    def require_plan(self, kit: Kit, option: str = "", learner: str = "") -> None:
+        """Refuse to train for a plan that waits for an approval, or that the policy forbids.
 
-        The command that gives it must be told the option besides.
+        It is asked before rows are encoded, which may take more memory than the policy allows.
+
+        Args:
+            kit: The study's kit.
+            option: What the command that gives an approval must be told besides.
+            learner: What is fitted; by default the plan's.
         """
         if not self.may_train(kit):
             revoked = self.revoked("plan", kit.digest)
@@ -226,6 +231,7 @@ class Approvals:
                 f"{why if revoked else 'the plan asks for an approval before training'}: predbayes "
                 f"site approve {quoted(kit.folder)} --by NAME{option}"
             )
+        self.policy.require(Asked.of(kit.plan, learner))
 
     def require_evaluation(self, plan: Plan) -> None:
         """Refuse to tell how a model does if the site would not train for its plan."""

@@ -140,17 +140,19 @@ class Site:
             show_values: Whether findings have lines and exact counts.
         """
         from predbayes.progress import listening
-        from predbayes_study.site.policy import SitePolicy
+        from predbayes_study.site.policy import Asked, SitePolicy
         from predbayes_study.tables.check import site_problems
 
         with self.log.during("check", table=data.name, values_shown=show_values) as what:
             what["plan"] = kit.digest
             _ = kit.signed  # or it is refused
             own = self.file if self.path.exists() else SiteFile(format=1, name="site")
-            least = 0 if show_values else SitePolicy.of(own).least_cell(kit.plan)
-            rows = _Rows(kit, own)
+            policy, rows = SitePolicy.of(own), _Rows(kit, own)
+            least = 0 if show_values else policy.least_cell(kit.plan)
+            # Rows of a plan that is refused anyway are not encoded: they may take all memory.
+            count = None if policy.problems(Asked.of(kit.plan)) else rows.count_held_out
             with listening([], bar=None):
-                checked = site_problems(kit.plan, own, data, least, rows.count_held_out)
+                checked = site_problems(kit.plan, own, data, least, count)
             checked = _with_policy(checked, rows, least)
             what["errors"] = len(checked.errors)
         return checked
@@ -188,7 +190,7 @@ class Site:
             what |= {"plan": loaded.digest, "site": own.name}
             approvals.recall(out)
             _ = loaded.signed  # or it is refused
-            approvals.require_plan(loaded, self.option)
+            approvals.require_plan(loaded, self.option, plan.learner_or(learner))
             with listening([], bar=None):
                 rows = SiteRows.to_train(plan, own, read_site_table(plan, own, data))
             training = Training(

@@ -46,11 +46,11 @@ def audit_command(
         plan, _ = loaded.plan, loaded.signed  # or it is refused
         what |= {"site": own.name, "plan": loaded.digest}
         approvals = here.approvals
-        approvals.require_plan(loaded, here.option)
+        name = plan.learner_or(learner)
+        approvals.require_plan(loaded, here.option, name)
         secret = payload_of(plan).secret(own)
         with listening([], bar=None):
             rows = SiteRows.of(plan, read_site_table(plan, own, data), secret=secret)
-        name = plan.learner_or(learner)
         own_folder(out / HOME, 0o700)
         with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
             found = audit(
