@@ -164,11 +164,11 @@ def test_a_gate_of_fewer_rows_than_teach_one_is_refused(tmp_path):
         return replace(sent, info=sent.info.model_copy(update=few))
 
     study = world.begin()
-    for num_rows in (10, 11):  # which a site has that rounds 21 down to a multiple of 11
+    for num_rows in (19, 20):
         save_signed(stating(num_rows), world.root / f"{num_rows}.safetensors", world.key("Alpha"))
     with pytest.raises(UploadError, match="at most 19 rows, fewer than 20, no gate is learnt"):
-        study.add(world.root / "10.safetensors")
-    study.add(world.root / "11.safetensors")
+        study.add(world.root / "19.safetensors")
+    study.add(world.root / "20.safetensors")
 
 
 def test_a_site_that_turns_its_labels_is_named_and_kept_within_the_median(tmp_path):
