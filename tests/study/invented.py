@@ -90,12 +90,13 @@ def survey_of(
     key: SigningKey | None = None,
     moments: bool = True,
     patient: str = "",
+    seen: str = "",
 ) -> Survey:
     """The survey of a table."""
     path = folder / f"{name}.csv"
     frame.to_csv(path, index=False)
     key = SigningKey.generate() if key is None else key
     site = SiteFile(format=1, name=name, patient=patient)
-    return take_survey(
-        plan() if of is None else of, site, path, step=step, key=key.public.hex, moments=moments
-    )
+    of = plan() if of is None else of
+    public = key.public.hex
+    return take_survey(of, site, path, step=step, key=public, moments=moments, seen=seen)

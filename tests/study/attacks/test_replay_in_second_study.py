@@ -11,9 +11,13 @@ import pytest
 
 from predbayes.errors import StudyError, UploadError
 from predbayes_study.coordinator.study import Study
+from predbayes_study.extras.survey.surveyfile import read_survey
 from predbayes_study.result.signed import load_signed, signed_result
 from predbayes_study.trust.coordinator import CoordinatorKey
-from tests.study.world import make_world
+from tests.study.commands import predbayes
+from tests.study.extras.survey.test_in_study import survey
+from tests.study.invented import survey_of
+from tests.study.world import _frame, make_world, own_table
 
 COORDINATOR = CoordinatorKey.generate()
 
@@ -51,6 +55,60 @@ def test_a_file_that_names_no_study_is_refused(world):
     world.seen = ""
     with pytest.raises(UploadError, match="it names no study"):
         study.add(world.file("Alpha"))
+
+
+def test_nor_does_it_take_a_survey_of_the_kit(world, monkeypatch):
+    first = world.begin("first-surveyed")
+    first.add(world.file("Gamma"))
+    path = survey(world, "Gamma")
+    first.add(path)
+    assert first.verify() == []
+    first.withdraw("Gamma")
+    second = world.begin("second-surveyed")
+    with pytest.raises(UploadError, match="it was made for another study"):
+        second.add(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("predbayes_study.coordinator.intake.Intake._check_study", lambda *_: None)
+        second.add(path)
+    assert second.verify() == [
+        "Gamma has seen another ledger than this one before it sent its file"
+    ]
+
+
+@pytest.mark.parametrize("of", ["kit", "draft"])
+def test_a_survey_that_names_no_study_is_of_a_draft(world, tmp_path, of):
+    study, key = world.begin(f"survey-of-{of}"), world.key("Alpha")
+    plan = world.kit.plan
+    if of == "draft":
+        plan = plan.model_copy(update={"frozen": None})
+    rows = _frame(200, 200, regression=False)
+    path = tmp_path / "Alpha.survey"
+    path.write_bytes(survey_of(rows, tmp_path, "Alpha", of=plan, key=key).file(key))
+    if of == "draft":
+        study.add(path)
+        assert study.verify() == []
+    else:
+        with pytest.raises(UploadError, match="it names no study"):
+            study.add(path)
+
+
+def test_the_command_names_the_study_of_a_signed_kit(world, tmp_path):
+    study = world.begin("by-command")
+    rows = own_table((world.root / "reference.csv").read_text())
+    (tmp_path / "rows.csv").write_text(rows)
+    (tmp_path / "site.toml").write_text('format = 1\nname = "Alpha"\n')
+    world.key("Alpha").save(tmp_path / "Alpha.key")
+    kit = study.folder / "kit"
+    line = ("site", "survey", kit, "rows.csv", "--out", "Alpha.survey")
+    assert predbayes(*line, cwd=tmp_path).code == 0
+    once = (tmp_path / "Alpha.survey").read_bytes()
+    assert predbayes("site", "verify", kit, cwd=tmp_path).code == 0
+    assert predbayes(*line, cwd=tmp_path).code == 0
+    assert (tmp_path / "Alpha.survey").read_bytes() == once
+    assert read_survey(tmp_path / "Alpha.survey").survey.seen == world.seen
+    assert world.seen in (tmp_path / "Alpha.survey.html").read_text()
+    assert study.add(tmp_path / "Alpha.survey").site == "Alpha"
+    assert study.verify() == []
 
 
 def test_the_kit_of_a_study_begins_no_other(world, tmp_path):

@@ -31,6 +31,7 @@ class Attachment:
     digest: str  # of its content
     num_rows: int
     content: Any = None
+    seen: str | None = None  # the ledger's head that it names; None: its kind names none
 
 
 class AttachmentKind(Protocol):

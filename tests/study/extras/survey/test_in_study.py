@@ -23,7 +23,7 @@ def survey(world: World, site: str, *, num_rows: int = NUM_ROWS, key: SigningKey
     """A site's survey as a file, signed with its key or with another one."""
     key = world.key(site) if key is None else key
     rows = _frame(num_rows, num_rows, regression=False)
-    told = survey_of(rows, world.root, site, of=world.kit.plan, key=key)
+    told = survey_of(rows, world.root, site, of=world.kit.plan, key=key, seen=world.seen)
     path = world.root / f"{site}.survey"
     path.write_bytes(told.file(key))
     return path

@@ -16,6 +16,7 @@ from predbayes.errors import UploadError, no_such
 from predbayes.exchange.header import Header, Spec
 from predbayes.exchange.upload import Upload
 from predbayes.text import printable
+from predbayes_study.attachments import Attachment
 from predbayes_study.payload import EVALUATION, payload_named, payload_of, upload_bytes
 from predbayes_study.payloads.details import promise_of, read_header, seen_by, verifies
 from predbayes_study.plan.schema import Plan
@@ -93,6 +94,11 @@ class Intake:
             raise UploadError("it is not signed")
         if header.signature.key != keys[info.site]:
             raise UploadError(f"it is not signed with the key that {info.site} was admitted with")
+
+    def check_attachment(self, sent: Attachment, heads: Container[str]) -> None:
+        """Refuse what answers the kit of another study; what answers a draft is of none."""
+        if sent.seen is not None and sent.plan == self.plan_digest:
+            self._check_study(sent.seen, heads)
 
     def _check_study(self, seen: str, heads: Container[str]) -> None:
         """Refuse what was made for another study of the same plan."""

@@ -206,6 +206,7 @@ class Step:
             raise UploadError(f"it is a {kind}, and an upload was asked for")
         copy_bounded(path, scratch, attachments.kind_named(kind).max_bytes)
         sent = attachments.read_attachment(kind, scratch, self.intake.plan, self.state.keys)
+        self.intake.check_attachment(sent, self.state.heads)
         before = self.state.attachments.get((sent.site, kind))
         if before is not None and before.digest == sent.digest:
             return None

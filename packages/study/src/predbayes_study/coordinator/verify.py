@@ -185,11 +185,14 @@ class _Check:
         for accepted in state.kept:
             try:
                 with checking(StudyError, f"a file of {accepted.site}"):
-                    if isinstance(accepted, AcceptedAttachment):  # it names no head of the ledger
+                    if isinstance(accepted, AcceptedAttachment):
                         path, keys = study.upload_path(accepted), {accepted.site: accepted.key}
-                        read_attachment(accepted.kind, path, study.plan, keys)
-                        continue
-                    seen = seen_by(study.read(accepted).info)
+                        sent = read_attachment(accepted.kind, path, study.plan, keys)
+                        if sent.seen is None or sent.plan != state.plan_digest:
+                            continue  # it was made before there was a study
+                        seen = sent.seen
+                    else:
+                        seen = seen_by(study.read(accepted).info)
             except PredbayesError as error:
                 yield str(error)
                 continue

@@ -44,10 +44,10 @@ def survey_command(
     from predbayes_study.extras.survey.section import SurveyTerms
     from predbayes_study.site.site import Site, require_place
 
-    own = Site(site)
+    own, seen = Site(site), ""
     read = predbayes_study.Plan.load(plan_file(plan))
     if read.frozen is not None:
-        _ = predbayes_study.Kit.load(plan_file(plan).parent).signed  # or it is refused
+        seen = predbayes_study.Kit.load(plan_file(plan).parent).head  # it is signed, or refused
     if suggest:
         again = f"predbayes site survey {quoted(plan)} {quoted(data)}{own.option}"
         show_draft(own, read, data, name, f"{again} --out FILE")
@@ -56,7 +56,7 @@ def survey_command(
         if out is None:
             raise StudyError("say where the survey goes: --out FILE, such as NAME.survey")
         require_place(out, data)
-        done = write_survey(read, own.file, own.key, data, out)
+        done = write_survey(read, own.file, own.key, data, out, seen)
         what |= {"site": own.file.name, "survey": done.survey.digest(), "released": done.released}
     told, moments = done.survey, done.survey.moments
     rows = f"at least {counted(told.rows, 'row')}"

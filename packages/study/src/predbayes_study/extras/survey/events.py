@@ -30,7 +30,7 @@ class Surveys:
         """Read a survey; refuse one that was altered after it was signed."""
         survey, is_signed = read_survey(path)
         digest, about = survey.digest(), (survey.site, survey.key, is_signed, survey.plan)
-        return Attachment(*about, digest, survey.rows, survey)
+        return Attachment(*about, digest, survey.rows, survey, survey.seen)
 
     def check(self, plan: Plan, attachment: Attachment) -> None:
         """Refuse a survey of other columns than the plan's, and one that makes no table."""

@@ -31,10 +31,13 @@ class Surveyed:
     released: bool
 
 
-def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Path) -> Surveyed:
+def write_survey(
+    plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Path, seen: str = ""
+) -> Surveyed:
     """Survey a site's table, and write page and file; unsigned until it may leave.
 
-    The same table gives the same bytes, so what was approved is what a second call signs.
+    The same table gives the same bytes, so what was approved is what a second call signs. For this
+    the head is the kit's, and not the newest that the site has seen.
     """
     held_back, page = out.with_name(f"held-back-{out.name}"), out.with_name(f"{out.name}.html")
     # Write over, and remove, nothing but what an earlier survey left: no key, no `site.toml`.
@@ -52,7 +55,7 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
     require_no_promise(plan, "a survey")
     step, public = policy.least_cell(plan), key.public.hex
     moments = not policy.problems(Asked(leaving=("moments",)))
-    survey = take_survey(plan, own, data, step=step, key=public, moments=moments)
+    survey = take_survey(plan, own, data, step=step, key=public, moments=moments, seen=seen)
     manual = plan.upload.release == "manual"
     kinds = ("survey",) if survey.moments is None else ("survey", "moments")
     leaving = Leaving(

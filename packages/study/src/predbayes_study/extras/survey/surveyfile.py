@@ -19,7 +19,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from predbayes.exchange.strict import MAX_ROWS, Finite, RowCount, SiteName, Strict
+from predbayes.exchange.strict import MAX_ROWS, Finite, RowCount, SiteName, Sparse, Strict
 from predbayes.files import open_regular
 from predbayes.text import is_formula
 from predbayes_study.plan.schema import Digest, Plan, Positive
@@ -145,6 +145,8 @@ class Survey(Statement):
     plan: Digest  # of the draft that it answers
     site: SiteName
     key: Digest  # that signs it
+    # The head in the signed kit that it answers, which names the study; empty: it answers a draft.
+    seen: Sparse[Annotated[str, Field(pattern=r"^$|^[0-9a-f]{64}$")]] = ""
     step: Annotated[int, Field(gt=0, le=MAX_ROWS)]
     rows: Annotated[int, Field(gt=0, le=MAX_ROWS)]
     columns: dict[str, Annotated[NumberTold | CategoryTold, Field(discriminator="type")]]

@@ -82,7 +82,14 @@ The code of a cell that is neither told nor missing is no number, and it has a f
 
 
 def take_survey(
-    plan: Plan, site: SiteFile, path: Path, *, step: int, key: str, moments: bool
+    plan: Plan,
+    site: SiteFile,
+    path: Path,
+    *,
+    step: int,
+    key: str,
+    moments: bool,
+    seen: str = "",
 ) -> Survey:
     """Survey a site's table.
 
@@ -93,6 +100,7 @@ def take_survey(
         step: The least count that is told, and the step of greater ones.
         key: The site's public key, as hexadecimal digits.
         moments: Whether sums of products may be told; they are if the plan asks for them, too.
+        seen: The ledger's head in the signed kit; empty of a draft.
     """
     plan.require_scalars("a survey")
     frame = read_site_table(plan, site, path)
@@ -116,6 +124,7 @@ def take_survey(
         plan=plan.digest(),
         site=site.name,
         key=key,
+        seen=seen,
         step=step,
         rows=_stepped(len(frame), step),
         columns={name: told for name, (told, _) in coded.items()},
