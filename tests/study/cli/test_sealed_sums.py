@@ -147,6 +147,7 @@ def test_what_needs_single_uploads_is_absent_and_said_to_be(finished):
     assert "nobody saw what a single site sent" in told.cautions[0]
     page = (finished / RESULT / "report.html").read_text()
     assert "Nobody was screened" in page
+    assert "No check would find a key holder who added numbers to the sum" in page
 
 
 def test_evaluations_join_without_a_new_opening_and_it_can_be_made_again(runs, finished):

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 ABSENT = (
     "The sum of the sites was sealed: nobody saw what a single site sent. So sites were not "
-    "screened or compared, and no site has a score, an influence or a weight of its own."
+    "screened or compared, and no site has a score, an influence or a weight of its own. No "
+    "check would find a key holder who added numbers to the sum before it was opened."
 )
 
 ENDED = (
