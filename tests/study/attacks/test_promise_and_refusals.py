@@ -7,7 +7,13 @@ listed, an empty cell, or the row that a threshold lacked.
 
 from __future__ import annotations
 
+import datetime
+
+import openpyxl
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pyreadstat
 import pytest
 import torch
 
@@ -19,7 +25,9 @@ from predbayes_study.site.training import Training
 from predbayes_study.tables.coding import code_targets, examine
 from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.problem import Kind
+from predbayes_study.tables.reading import read_raw
 from predbayes_study.tables.sitefile import FileForm, Policy, SiteFile
+from predbayes_study.tables.vectors import is_vector
 from tests.study.site.test_private import PRIVATE
 from tests.study.world import make_world
 
@@ -194,3 +202,64 @@ def test_cells_are_read_one_by_one(world):
     kept = torch.cat([one.inputs for one in alone])
     assert torch.equal(whole.inputs[3:], kept)
     assert torch.equal(whole.targets[3:], torch.cat([one.targets for one in alone]))
+
+
+CELLS = {
+    "day": [20200131, 20200229, 20211231],
+    "ward": [1, 2, 1],
+    "dose": [0.5, 2.0, 1e-7],
+    "born": [datetime.date(1950, 1, 31), datetime.date(1960, 2, 29), datetime.date(1970, 12, 31)],
+    "word": ["red", "blue", "1"],
+}
+IN_PARQUET = {
+    "who": [2**62 + 1, 2**62 + 2, 2**62 + 3],
+    "yes": [True, False, True],
+    "scan": [[1, 2], [3, 4], [5, 6]],
+    "marks": [[True, False], [False, True], [True, True]],
+    "places": [{"x": 1}, {"x": 2}, {"x": 3}],
+}
+
+
+def _write(path, columns):
+    match path.suffix:
+        case ".csv":
+            pd.DataFrame(columns, dtype=object).to_csv(path, index=False)
+        case ".xlsx":
+            book = openpyxl.Workbook()
+            for row in (list(columns), *zip(*columns.values(), strict=True)):
+                book.active.append(row)
+            book.save(path)
+        case ".parquet":
+            pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        case suffix:
+            getattr(pyreadstat, f"write_{suffix[1:]}")(pd.DataFrame(columns), str(path))
+
+
+def _cells(path, decimal="."):
+    frame = read_raw(FileForm(decimal=decimal), path)
+    return frame.map(lambda cell: cell.read().tolist() if is_vector(cell) else cell)
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".parquet", ".sav", ".dta"])
+def test_nor_does_an_empty_cell_change_how_others_are_read(suffix, decimal, tmp_path):
+    """Many programs give a column with an empty cell another type."""
+    columns = CELLS | (IN_PARQUET if suffix == ".parquet" else {})
+    _write(tmp_path / f"full{suffix}", columns)
+    full = _cells(tmp_path / f"full{suffix}", decimal)
+    for name, cells in columns.items():
+        nothing = "" if name == "word" and suffix == ".sav" else None  # which has no other
+        _write(tmp_path / f"one{suffix}", columns | {name: [*cells[:2], nothing]})
+        one = _cells(tmp_path / f"one{suffix}", decimal)
+        assert one.loc[4, name] == ""
+        one.loc[4, name] = full.loc[4, name]
+        assert one.to_dict() == full.to_dict(), name
+    if suffix == ".parquet":
+        for name in ("scan", "marks"):  # one number of a list
+            columns[name] = [*columns[name][:2], [None, columns[name][2][1]]]
+        _write(tmp_path / "one.parquet", columns)
+        one = _cells(tmp_path / "one.parquet", decimal)
+        assert one[:2].to_dict() == full[:2].to_dict()
+        # As pandas writes whole numbers of which one is missing.
+        _write(tmp_path / "one.parquet", columns | {"day": [20200131.0, 20200229.0, None]})
+        assert list(_cells(tmp_path / "one.parquet", decimal)["day"]) == [*full["day"][:2], ""]

@@ -465,14 +465,21 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or 'damaged'}") from error
     require_names(path, [name.strip() for name in table.column_names])
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    frame.columns = frame.columns.str.strip().str.normalize("NFC")
-    for name, kind in zip(list(frame.columns), table.schema.types, strict=True):
-        if arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind):
-            frame[name] = vector_cells(frame[name])
+    names = [unicodedata.normalize("NFC", name.strip()) for name in table.column_names]
+    frame = pd.DataFrame({place: _typed(cells) for place, cells in enumerate(table.columns)})
+    frame.columns = pd.Index(names)
     # Where they would lie in a CSV file.
     frame.index = pd.RangeIndex(2, len(frame) + 2, name=LINE)
     return frame
+
+
+def _typed(cells: Any) -> pd.Series:
+    """Cells of a Parquet column; an empty one changes the type, and the text, of no other."""
+    types = require("pyarrow.types", "study[parquet]")
+    if any(is_of(cells.type) for is_of in (types.is_list, types.is_fixed_size_list)):
+        return vector_cells(cells)
+    series: pd.Series = cells.to_pandas(integer_object_nulls=True)
+    return series
 
 
 def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
@@ -482,6 +489,8 @@ def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
         if holds_vectors(frame[name]):
             columns[str(name)] = list(frame[name])
             continue
-        texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])
-        columns[str(name)] = [t.replace(".", decimal) for t in texts] if is_float else texts
+        columns[str(name)] = texts = as_texts(frame[name])
+        if pd.api.types.is_float_dtype(frame[name]):  # as pandas has whole numbers, if one is empty
+            told = {text: _text(float(text or "nan"), decimal) for text in set(texts)}
+            columns[str(name)] = [told[text] for text in texts]
     return pd.DataFrame(columns, index=frame.index, dtype=object)

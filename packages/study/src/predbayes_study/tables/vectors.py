@@ -13,7 +13,7 @@ This is the part that needs no torch; `coding` reads them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -109,11 +109,15 @@ def holds_vectors(cells: pd.Series) -> bool:
     return pd.api.types.infer_dtype(cells) == "mixed" and any(map(is_vector, cells))
 
 
-def vector_cells(lists: pd.Series) -> pd.Series:
-    """Return a column of lists as cells with vectors; where there is no list they are empty."""
-    arrays = [None if value is None else np.asarray(value) for value in lists]
+def vector_cells(lists: Iterable[Any]) -> pd.Series:
+    """Return Parquet's lists as cells with vectors; where there is no list they are empty.
+
+    Each list is converted alone, or a null in one of them would change the type of all numbers.
+    """
+    found = (one.values for one in lists)
+    arrays = [None if one is None else one.to_numpy(zero_copy_only=False) for one in found]
     cells = ["" if array is None else StoredVector(arrays, row) for row, array in enumerate(arrays)]
-    return pd.Series(cells, lists.index, object, lists.name)
+    return pd.Series(cells, dtype=object)
 
 
 def guess_vectors(frame: pd.DataFrame, path: Path) -> dict[str, Vector]:
