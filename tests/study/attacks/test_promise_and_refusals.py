@@ -190,6 +190,30 @@ def test_nor_does_a_row_that_names_no_patient(tmp_path):
         train(world, tmp_path / "no column", table())
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        b"x;y;kind\n",  # the names again, as where two exports are one file
+        b"1.5;2.5;red;and more\n",
+        b"1.5\n",
+        b"1.5;2.5;gr\xfcn\n",  # not in the file's encoding
+        b"1.5;2.5;r\0d\n",
+    ],
+)
+def test_nor_does_a_line_that_is_written_in_another_way(row, world, tmp_path):
+    """Each is seen to be refused without the promise."""
+    plan, own = world.kit.plan, SiteFile(format=1, name="Alpha", file=FileForm(delimiter=";"))
+    table().to_csv(tmp_path / "rows.csv", index=False, sep=";")
+    known = read_site_table(plan, own, tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open("ab") as file:
+        file.write(row)
+    with pytest.raises(DataError):
+        read_site_table(plan.model_copy(update={"sections": {}}), own, tmp_path / "rows.csv")
+    found = read_site_table(plan, own, tmp_path / "rows.csv")
+    assert found[: len(known)].equals(known)
+    assert len(SiteRows.to_train(plan, own, found).inputs) == len(known)
+
+
 def test_cells_are_read_one_by_one(world):
     """What becomes of a row is the same whatever the other rows are."""
     plan, strange = world.kit.plan, [row for row in ROWS.values() if "z" not in row]

@@ -198,3 +198,29 @@ def test_what_a_program_calls_missing_is_an_empty_cell_and_a_label_leaves_number
     assert (found["age"].tolist(), found["ward"].tolist()) == (["50", "", "61"], ["a", "c", ""])
     pyreadstat.write_dta(frame, f"{path}.dta", variable_value_labels={"age": {-9: "unknown"}})
     assert read_binary(path.with_suffix(".dta"))["age"].tolist() == ["50", "unknown", "61"]
+
+
+class TestLineOfNames:
+    """A first line that is a row has cells, which would be repeated as names."""
+
+    ROWS = "id,born,sex,crp\n" + "".join(f"P-{n},19{n}-03-01,w,{n}.25\n" for n in range(40, 60))
+
+    @pytest.mark.parametrize(
+        ("first", "is_row"),
+        [
+            ("id,born,sex,crp", False),
+            ("P-1,1939-03-01,w,3.75", True),  # a day, a word that is below, and a number
+            ("P-1,1.3.1939,w,", True),
+            ("P-1,1939-03-01 00:00:00,m,3", True),
+            ("P-1,birth,m,3.75", False),
+            ("3,birth,w,crp", True),
+            ("id,2020-01,w,crp", False),
+        ],
+    )
+    def test_is_told_from_a_row_by_each_of_its_cells(self, write, first, is_row):
+        path = write("\n".join([first, *self.ROWS.splitlines()[1:]]))
+        if not is_row:
+            assert len(read_raw(FileForm(), path)) == 20
+            return
+        with pytest.raises(DataError, match="looks like a row"):
+            read_raw(FileForm(), path)

@@ -41,7 +41,7 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     A column that the file lacks is left out; the target is there if the file has it. Without
     ``target`` nobody looks for it: of patients to come it is not known yet.
     """
-    raw = read_raw(site.file, path)
+    raw = read_raw(site.file, path, row_by_row=plan.promise is not None)
     frame, ambiguous = translate(plan, site, raw)
     if plan.promise is not None:  # no single cell decides whether the site can train
         for problem in ambiguous:

@@ -61,6 +61,7 @@ _DELIMITERS = (",", ";", "\t", "|")  # that programs write
 _MAX_TEXTS = 1_000_000
 _SAMPLE_LINES = 200
 _SAMPLE_LETTERS = 2_000_000
+_DAY = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([T ].*)?")
 _MAX_TITLE = 20  # lines in which the names of the columns are looked for
 
 
@@ -109,8 +110,15 @@ def read_frame(path: Path) -> pd.DataFrame:
     return frame
 
 
-def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
-    """Read the file as it is: stripped text, empty where missing, by line."""
+def read_raw(form: FileForm, path: Path, *, row_by_row: bool = False) -> pd.DataFrame:
+    """Read the file as it is: stripped text, empty where missing, by line.
+
+    Args:
+        form: How it is written.
+        path: The file.
+        row_by_row: Whether no row decides what becomes of another one, or of the file: one that
+            cannot be read is left out, and the first line is judged by itself.
+    """
     match path.suffix.lower():
         case ".parquet":
             frame = _as_text(read_frame(path), form.decimal)
@@ -122,6 +130,7 @@ def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
                 encoding=form.encoding,
                 blank_rows=False,  # spreadsheets leave lines of delimiters
                 skip=form.skip,
+                row_by_row=row_by_row,
             )
         case suffix if suffix in BINARY:
             frame = read_binary(path, decimal=form.decimal, skip=form.skip)
@@ -132,7 +141,7 @@ def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
             )
     if frame.empty:
         raise DataError(f"{path.name} has no rows")
-    _require_no_row(path, frame)
+    _require_no_row(path, frame, row_by_row=row_by_row)
     return frame
 
 
@@ -171,12 +180,16 @@ def _pointed(column: pd.Series) -> pd.Series:
     return pd.Series(points, column.index, object, column.name)
 
 
-def _require_no_row(path: Path, frame: pd.DataFrame) -> None:
+def _require_no_row(path: Path, frame: pd.DataFrame, *, row_by_row: bool) -> None:
     """The first line has names. If it is a row its words are cells, and must not be repeated."""
     names = [str(name) for name in frame.columns]
-    numbers = sum(to_number(name, mark) is not None for name in names for mark in ".,") / 2
-    below = sum((frame.iloc[:, i] == name).any() for i, name in enumerate(names) if name)
-    if 2 * max(numbers, below) >= len(names):
+    are_cells = [
+        _DAY.fullmatch(name) is not None
+        or any(to_number(name, mark) is not None for mark in ".,")
+        or (name != "" and not row_by_row and bool((frame.iloc[:, place] == name).any()))
+        for place, name in enumerate(names)
+    ]
+    if 2 * sum(are_cells) >= len(names):
         raise DataError(
             f"{path.name}: the first line looks like a row; it must have the names of the columns"
         )
@@ -209,6 +222,7 @@ def read_csv(
     encoding: str = "UTF-8",
     blank_rows: bool = True,
     skip: int = 0,
+    row_by_row: bool = False,
 ) -> pd.DataFrame:
     """Read a file's rows by line; names of columns may be there twice.
 
@@ -219,12 +233,14 @@ def read_csv(
         encoding: A byte order mark is no part of the first name.
         blank_rows: Whether a line of delimiters alone is a row; an empty line is none.
         skip: Lines above the names, such as titles.
+        row_by_row: Whether a row with another number of cells is left out, and a letter that is no
+            text replaced; otherwise the file is refused.
     """
     lines: list[int] = []
     rows: list[list[str]] = []
     once = _Once()
     # Closed here: whoever holds on to an error would hold on to the file.
-    with contextlib.closing(_decoded(path, encoding, remedies)) as decoded:
+    with contextlib.closing(_decoded(path, encoding, remedies, row_by_row)) as decoded:
         reader = csv.reader(itertools.islice(decoded, skip, None), delimiter=delimiter, strict=True)
         try:
             header = [name.strip() for name in next(reader, [])]
@@ -244,8 +260,10 @@ def read_csv(
                 f"{path.name}: line {skip + reader.line_num} is not CSV; look for a stray "
                 "quotation mark"
             ) from error
-    ragged = [line for line, row in zip(lines, rows, strict=True) if len(row) != len(header)]
-    if ragged:
+    fits = [len(row) == len(header) for row in rows]
+    if row_by_row and any(fits):
+        lines, rows = [*itertools.compress(lines, fits)], [*itertools.compress(rows, fits)]
+    elif ragged := [line for line, is_fine in zip(lines, fits, strict=True) if not is_fine]:
         have = "line has" if len(ragged) == 1 else "lines have"
         raise DataError(
             f"{path.name}: {len(ragged)} {have} another number of cells than the header's "
@@ -261,14 +279,17 @@ class _Once(dict[str, str]):
         return self.setdefault(text, text) if len(self) < _MAX_TEXTS else self.get(text, text)
 
 
-def _decoded(path: Path, encoding: str, remedies: Remedies) -> Generator[str, None, None]:
+def _decoded(
+    path: Path, encoding: str, remedies: Remedies, row_by_row: bool
+) -> Generator[str, None, None]:
     """Yield the lines of a file, which is never in memory as a whole."""
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     try:
         coding = "utf-8-sig" if is_utf8 else encoding
-        with io.TextIOWrapper(open_regular(path), encoding=coding, newline="") as file:
+        errors = "replace" if row_by_row else "strict"
+        with io.TextIOWrapper(open_regular(path), coding, errors, newline="") as file:
             for line in file:
-                if "\0" in line:
+                if "\0" in line and not row_by_row:
                     raise DataError(f"{path.name} is not text: save it as CSV {encoding}")
                 # As plans are written, so that words are equal.
                 yield unicodedata.normalize("NFC", line)
