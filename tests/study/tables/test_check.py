@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from predbayes.errors import DataError
 from predbayes_study.plan.schema import Plan
 from predbayes_study.tables.check import site_problems
+from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.tables.suggest import complete, suggest
 
 CANARY = "Kanarienvogel"
 NUM_ROWS = 300
@@ -228,6 +231,25 @@ class TestWhatMayLeave:
         assert '"0"' not in text  # a code that two rows have is theirs
         [text, *_] = self.told(check, changed(range(4, 20), chol="0"), least=10)
         assert text.startswith("chol: at least 10 values")
+
+    @pytest.mark.parametrize("ending", ["40,male\n", '40,male,200,burns,"no" x\n'])
+    def test_a_line_that_cannot_be_read_is_not_pointed_at(self, ending, plan, tmp_path):
+        rows().to_csv(tmp_path / "rows.csv", index=False)
+        with (tmp_path / "rows.csv").open("a") as file:
+            file.write(ending)
+        own, path = SiteFile(format=1, name="B"), tmp_path / "rows.csv"
+        for read in (
+            lambda: site_problems(plan, own, path),
+            lambda: read_site_table(plan, own, path),
+            lambda: suggest(plan, path, "B"),
+            lambda: complete(plan, path, 'format = 1\nname = "B"\n'),
+        ):
+            with pytest.raises(DataError, match="--show-values names the lines") as refused:
+                read()
+            assert "302" not in str(refused.value)
+            assert "1 line" not in str(refused.value)
+        with pytest.raises(DataError, match="line 302"):
+            site_problems(plan, own, path, 0)
 
     def test_repeated_rows_are_not_pointed_at(self, check):
         table = pd.concat([rows(), rows().iloc[[0, 7]]])

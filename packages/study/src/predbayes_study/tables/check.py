@@ -187,8 +187,8 @@ def site_problems(
             columns and units, given with what was examined of it; without it the plan's share is
             told.
     """
-    raw = read_raw(site.file, path)
     told = least_cell(plan) if least is None else least
+    raw = read_raw(site.file, path, least=told)
     frame, ambiguous = translate(plan, site, raw)
     frame = with_vectors(plan, frame, path, stores_of(plan, site))
     table = _Table(plan, site, raw, frame, ambiguous, told, count_held_out)

@@ -41,7 +41,9 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     A column that the file lacks is left out; the target is there if the file has it. Without
     ``target`` nobody looks for it: of patients to come it is not known yet.
     """
-    raw = read_raw(site.file, path, row_by_row=plan.promise is not None)
+    # What a site says of the rows that it trains on may be mailed to others.
+    least = least_cell(plan) if target else 0
+    raw = read_raw(site.file, path, least=least, row_by_row=plan.promise is not None)
     frame, ambiguous = translate(plan, site, raw)
     if plan.promise is not None:  # no single cell decides whether the site can train
         for problem in ambiguous:
@@ -49,8 +51,7 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
         ambiguous = ()
     problems = [*entry_problems(plan, site, raw.columns), *ambiguous]
     asked = [p for p in problems if target or p.column not in plan.outcomes]
-    # What a site says of the rows that it trains on may be mailed to others.
-    wrong = [problem.told(least_cell(plan) if target else 0) for problem in asked]
+    wrong = [problem.told(least) for problem in asked]
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
     return with_vectors(plan, frame, path, stores_of(plan, site))

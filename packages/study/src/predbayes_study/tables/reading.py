@@ -44,7 +44,7 @@ from predbayes.optional import require
 from predbayes.progress import each_column
 from predbayes.text import from_cell, to_cell
 from predbayes_study.tables.column import as_texts, to_number, to_point
-from predbayes_study.tables.problem import listed
+from predbayes_study.tables.problem import listed, stepped
 from predbayes_study.tables.sitefile import SITE_FILE, FileForm
 from predbayes_study.tables.vectors import holds_vectors, vector_cells
 
@@ -89,6 +89,9 @@ _DESCRIBE = Remedies(
 )
 
 
+_SHOWN = "; `predbayes site check` with --show-values names the lines"
+
+
 def read_frame(path: Path) -> pd.DataFrame:
     """Read a CSV or Parquet file as it is; in a CSV every cell is text, empty where missing.
 
@@ -110,12 +113,15 @@ def read_frame(path: Path) -> pd.DataFrame:
     return frame
 
 
-def read_raw(form: FileForm, path: Path, *, row_by_row: bool = False) -> pd.DataFrame:
+def read_raw(
+    form: FileForm, path: Path, *, least: int = 0, row_by_row: bool = False
+) -> pd.DataFrame:
     """Read the file as it is: stripped text, empty where missing, by line.
 
     Args:
         form: How it is written.
         path: The file.
+        least: The least count that a refusal tells, without lines; 0: all, and lines.
         row_by_row: Whether no row decides what becomes of another one, or of the file: one that
             cannot be read is left out, and the first line is judged by itself.
     """
@@ -130,6 +136,7 @@ def read_raw(form: FileForm, path: Path, *, row_by_row: bool = False) -> pd.Data
                 encoding=form.encoding,
                 blank_rows=False,  # spreadsheets leave lines of delimiters
                 skip=form.skip,
+                least=least,
                 row_by_row=row_by_row,
             )
         case suffix if suffix in BINARY:
@@ -222,6 +229,7 @@ def read_csv(
     encoding: str = "UTF-8",
     blank_rows: bool = True,
     skip: int = 0,
+    least: int = 0,
     row_by_row: bool = False,
 ) -> pd.DataFrame:
     """Read a file's rows by line; names of columns may be there twice.
@@ -233,6 +241,7 @@ def read_csv(
         encoding: A byte order mark is no part of the first name.
         blank_rows: Whether a line of delimiters alone is a row; an empty line is none.
         skip: Lines above the names, such as titles.
+        least: The least count that a refusal tells, without lines; 0: all, and lines.
         row_by_row: Whether a row with another number of cells is left out, and a letter that is no
             text replaced; otherwise the file is refused.
     """
@@ -256,18 +265,20 @@ def read_csv(
                     rows.append(cells)
                 begins = skip + reader.line_num + 1
         except csv.Error as error:
+            where = f"line {skip + reader.line_num}" if not least else "a line"
             raise DataError(
-                f"{path.name}: line {skip + reader.line_num} is not CSV; look for a stray "
-                "quotation mark"
+                f"{path.name}: {where} is not CSV; look for a stray quotation mark"
+                f"{_SHOWN if least else ''}"
             ) from error
     fits = [len(row) == len(header) for row in rows]
     if row_by_row and any(fits):
         lines, rows = [*itertools.compress(lines, fits)], [*itertools.compress(rows, fits)]
     elif ragged := [line for line, is_fine in zip(lines, fits, strict=True) if not is_fine]:
-        have = "line has" if len(ragged) == 1 else "lines have"
+        have = "has" if (least or len(ragged)) == 1 else "have"
+        where = _SHOWN if least else f" ({listed(ragged)})"
         raise DataError(
-            f"{path.name}: {len(ragged)} {have} another number of cells than the header's "
-            f"{len(header)} ({listed(ragged)}){remedies.ragged}"
+            f"{path.name}: {stepped(len(ragged), 'line', least)} {have} another number of cells "
+            f"than the header's {len(header)}{remedies.ragged}{where}"
         )
     return pd.DataFrame(rows, pd.Index(lines, name=LINE), header, dtype=object)
 

@@ -100,7 +100,7 @@ class Proposal:
 def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
     """Draft the file of a site, by its name as admitted to the study, from its table."""
     form = sniff(path)
-    raw = read_raw(form, path)
+    raw = read_raw(form, path, least=least_cell(plan))
     cells = Cells.of_all(raw, form.decimal)
     pairs = assign(plan, cells)
     codes = common_codes(cells, least_cell(plan))
@@ -133,7 +133,8 @@ def complete(plan: Plan, path: Path, text: str) -> Suggestion:
     form = own.file if "file" in document else sniff(path)
     settled = [*own.columns, *([plan.target.name] if "target" in document else [])]
     taken = {own.entry(plan, name).column for name in settled if name in plan.names}
-    cells = [c for c in Cells.of_all(read_raw(form, path), form.decimal) if c.name not in taken]
+    raw = read_raw(form, path, least=least_cell(plan))
+    cells = [c for c in Cells.of_all(raw, form.decimal) if c.name not in taken]
     open_ends = [name for name in plan.names if name not in settled]
     pairs = assign(plan, cells, open_ends)
     entries = {name: _written(name, proposal) for name, proposal in pairs.items()}
