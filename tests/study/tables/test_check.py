@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import DataError
-from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.schema import Plan, Vector
 from predbayes_study.tables.check import site_problems
 from predbayes_study.tables.mapping import read_site_table
 from predbayes_study.tables.sitefile import SiteFile
@@ -250,6 +250,19 @@ class TestWhatMayLeave:
             assert "1 line" not in str(refused.value)
         with pytest.raises(DataError, match="line 302"):
             site_problems(plan, own, path, 0)
+
+    def test_nor_does_a_vector_column_tell_its_mean(self, plan, tmp_path):
+        """A plan's scale decides how many digits of it some scales would be."""
+        lab = Vector(type="vector", size=1, centre=0.0, scale=1e-9)
+        plan = plan.model_copy(update={"columns": {"lab": lab}})
+        rows(60).to_csv(tmp_path / "rows.csv", index=False)
+        values = np.random.default_rng(0).normal(50, 9, (60, 1))
+        np.save(tmp_path / "lab.npy", values)
+        own, path = SiteFile(format=1, name="B"), tmp_path / "rows.csv"
+        [text] = [t for t in texts(site_problems(plan, own, path).findings) if "unlike" in t]
+        assert not re.search(r"\d", text)
+        [text] = [t for t in texts(site_problems(plan, own, path, 0).findings) if "unlike" in t]
+        assert f"their mean is {int(values.mean())}" in text
 
     def test_repeated_rows_are_not_pointed_at(self, check):
         table = pd.concat([rows(), rows().iloc[[0, 7]]])

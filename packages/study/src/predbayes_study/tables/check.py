@@ -269,10 +269,14 @@ def _vectors(table: _Table) -> Iterator[str]:
         mean, std = found
         off, ratio = abs(mean - column.centre) / column.scale, std / column.scale
         if off > _FAR or not 1 / _UNLIKE < ratio < _UNLIKE:
+            # With a tiny scale of the plan these would have all digits of the site's mean.
+            how = (
+                f": their mean is {off:.1f} scales from the plan's centre and their spread "
+                f"{ratio:.2g} of its scale"
+            )
             yield (
-                f"{name}: its values are unlike those of the plan: their mean is {off:.1f} scales "
-                f"from the plan's centre and their spread {ratio:.2g} of its scale. Are they of "
-                "another range, or made in another way?"
+                f"{name}: its values are unlike those of the plan{'' if table.least else how}. Are "
+                "they of another range, or made in another way?"
             )
 
 
