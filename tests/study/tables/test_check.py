@@ -251,6 +251,51 @@ class TestWhatMayLeave:
         with pytest.raises(DataError, match="line 302"):
             site_problems(plan, own, path, 0)
 
+    @pytest.mark.parametrize("num_rows", [244, 245, 300])
+    def test_rows_without_a_target_are_not_the_rest_of_two_numbers(self, check, num_rows):
+        for few in (range(1, 5), range(5, 10)):
+            said = set()
+            for num in few:
+                table = rows(num_rows + num)
+                table.loc[: num - 1, "outcome"] = ""
+                checked = check(table, least=None)
+                said.add((*checked.summary, *texts(checked.findings)))
+            assert len(said) == 1
+        assert f"{num_rows} rows with outcome, at least 5 rows without, 4 of 4" in said.pop()[0]
+
+    @pytest.mark.parametrize("least", [5, 8])
+    @pytest.mark.parametrize("num_rows", [12, 30, 70, 130])
+    @pytest.mark.parametrize(("column", "value"), [("age", "500"), ("kind", "odd")])
+    def test_nor_does_an_error_or_a_warning_tell_them(
+        self, check, plan, column, value, num_rows, least
+    ):
+        rules = plan.rules.model_copy(update={"min_cell": least})
+        kind = plan.columns["sex"].model_copy(update={"other": True})
+        columns = {"age": plan.columns["age"], "kind": kind}
+        plan = plan.model_copy(update={"rules": rules, "columns": columns})
+        said = set()
+        for num in range(1, least):
+            table = rows(num_rows).rename(columns={"sex": "kind"})
+            table.loc[: num - 1, column] = value
+            checked = check(table, plan=plan, least=None)
+            said.add(next(one for one in checked.findings if one.text.startswith(column)))
+        assert len({(one.severity, one.text) for one in said}) == 1
+        table[column] = value
+        assert any(one.text.startswith(column) for one in check(table, plan=plan).errors)
+
+    @pytest.mark.parametrize("min_cell", [1, 2, 5, 7])
+    def test_nor_does_a_class(self, check, plan, min_cell):
+        rules = plan.rules.model_copy(update={"min_cell": min_cell})
+        plan = plan.model_copy(update={"rules": rules})
+        for least, fewest in ((None, 5), (12, 12)):  # of a site's policy
+            fewest = max(fewest, min_cell)
+            said = {
+                tuple(texts(check(small_class(num), plan=plan, least=least).findings))
+                for num in range(1, fewest)
+            }
+            [[text]] = said
+            assert f"fewer than {fewest} rows are of the class 'perhaps'" in text
+
     def test_nor_does_a_vector_column_tell_its_mean(self, plan, tmp_path):
         """A plan's scale decides how many digits of it some scales would be."""
         lab = Vector(type="vector", size=1, centre=0.0, scale=1e-9)

@@ -358,7 +358,8 @@ def _addition(table: _Table, name: str) -> SiteColumn:
 
 def _task_doubts(table: _Table) -> Iterator[Finding]:
     if (targets := table.targets) is not None and len(known := targets[~targets.isnan()]):
-        yield from task_of(table.plan).doubts(table.plan, known)
+        least = max(table.least, least_cell(table.plan))
+        yield from task_of(table.plan).doubts(table.plan, known, least)
 
 
 def _target_doubts(table: _Table) -> Iterator[Finding]:
@@ -471,13 +472,15 @@ def _summary(table: _Table) -> Iterator[str]:
     missing = {name: int((frame[name] == "").sum()) for name in plan.names if name in frame}
     unknown = [missing.pop(name, len(frame)) for name in plan.outcomes]
     num_unknown = max(unknown)  # of a survival at least so many
-    # Together with the rows to train on, the exact number would tell how many lack a target.
-    rows = stepped(len(frame), "row", least if num_unknown else 0)
+    num_known, rows = len(frame) - num_unknown, counted(len(frame), "row")
+    if num_unknown and least:
+        # The number of all rows would tell how many lack a target: the upload tells of the others.
+        without = stepped(num_unknown, "row", least)
+        rows = f"{counted(num_known, 'row')} with {plan.target.name}, {without} without"
     yield f"{rows}, {num_there} of {len(plan.columns)} columns found"
     counts = {name: stepped(count, "row", least) for name, count in missing.items() if count}
     yield f"missing values: {', '.join(f'{name} in {n}' for name, n in counts.items()) or 'none'}"
     if plan.target.name in frame:
-        num_known = len(frame) - num_unknown
         num_held_out = table.num_held_out(num_known)
         yield f"{num_known - num_held_out:,} rows to train on, {num_held_out:,} held out"
 

@@ -36,8 +36,9 @@ from predbayes_study.tables.column import (
     Outside,
     code_column,
     inputs_of,
+    is_many,
 )
-from predbayes_study.tables.problem import Kind, Problem
+from predbayes_study.tables.problem import Kind, Problem, least_cell
 from predbayes_study.tables.reading import LINE
 from predbayes_study.tables.vectors import DAMAGED, StoredVector, is_vector, vector_words
 from predbayes_study.tasks import task_of
@@ -73,6 +74,7 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
 
     Columns may come in any order; those that the plan does not name are ignored.
     """
+    least = least_cell(plan)
     codes = np.full((len(frame), len(plan.columns)), np.nan)
     problems: list[Problem] = []
     oddities: list[Problem] = []
@@ -85,9 +87,9 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
             problems.append(whole)
             continue
         if isinstance(column, Vector):
-            vectors[name], coded = _code_vectors(column, frame[name], outside)
+            vectors[name], coded = _code_vectors(column, frame[name], outside, least)
         else:
-            coded = code_column(column, frame[name], outside)
+            coded = code_column(column, frame[name], outside, least)
         if outside == "row by row":
             coded = coded.forgiven()
         codes[:, index] = coded.codes
@@ -289,9 +291,11 @@ def _standard(column: Vector, vectors: Tensor, missing: Tensor) -> Tensor:
 # Vectors
 
 
-def _code_vectors(column: Vector, cells: pd.Series, outside: Outside) -> tuple[Tensor, Coded]:
+def _code_vectors(
+    column: Vector, cells: pd.Series, outside: Outside, least: int
+) -> tuple[Tensor, Coded]:
     """The vectors of a column, and 0 or NaN for each row."""
-    vectors, faults, oddities = _read_vectors(column, list(cells), outside)
+    vectors, faults, oddities = _read_vectors(column, list(cells), outside, least)
     missing = np.array([isinstance(cell, str) and not cell for cell in cells], bool)
     if column.missing == "refuse" and not (column.optional and missing.all()):
         faults[Kind.MISSING] = missing
@@ -299,7 +303,7 @@ def _code_vectors(column: Vector, cells: pd.Series, outside: Outside) -> tuple[T
 
 
 def _read_vectors(
-    column: Vector, cells: Sequence[Any], outside: Outside
+    column: Vector, cells: Sequence[Any], outside: Outside, least: int
 ) -> tuple[Tensor, Masks, Masks]:
     """Read the vectors of a column: all rows in one tensor, which have a fault, and which are odd.
 
@@ -319,7 +323,7 @@ def _read_vectors(
                 _fill(column, _read(cells[row]), rows[one], own)
     beyond = found.pop(Kind.OUTSIDE)
     told = {Kind.OUTSIDE: beyond}
-    many = beyond.sum() > MAX_CLIPPED * len(cells)
+    many = is_many(beyond, MAX_CLIPPED * len(cells), least)
     if outside == "refuse" or (outside == "clip few" and many):
         return rows, found | told, {}
     return rows, found, told

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from predbayes_study.plan.schema import Category, Number, Scalar
-from predbayes_study.tables.problem import Kind
+from predbayes_study.tables.problem import FEWEST_TOLD, Kind
 from predbayes_study.tables.vectors import holds_vectors
 from predbayes_study.tables.vocabulary import MISSING_WORDS, NUMBER_CODES
 
@@ -34,7 +34,8 @@ Outside = Literal["refuse", "clip", "clip few", "row by row"]
 `clip few` is for a site's own table. A number is clipped unless it looks like a code for missing,
 or more than `MAX_CLIPPED` of the column are outside: then they are in another unit, or of another
 column. In the same way words that are not listed are an error, whatever `other` says, if they are
-more than `MAX_UNREAD` of the column.
+more than `MAX_UNREAD` of the column. Fewer than the least count that may be told are never many:
+otherwise an error, or a warning, would tell of a small table how many exactly.
 
 `row by row` is for a plan that promises differential privacy. What becomes of a cell depends on no
 other one, and no cell is an error: a number is clipped, and what cannot be read, or is not listed,
@@ -60,6 +61,7 @@ class Cells:
     name: str
     series: pd.Series
     decimal: str = "."
+    least: int = FEWEST_TOLD  # fewer cells are never many
 
     @classmethod
     def of(cls, raw: pd.DataFrame, name: str, decimal: str = ".") -> Cells:
@@ -167,14 +169,21 @@ class Coded:
         return Coded(np.where(self.faulty, np.nan, self.codes), {}, self.oddities)
 
 
-def code_column(column: Scalar, cells: pd.Series, outside: Outside = "refuse") -> Coded:
-    """Code the cells of one column, and note which are wrong or odd."""
-    coded = _TYPES[column.type].code(column, Cells(str(cells.name), cells), outside)
+def code_column(
+    column: Scalar, cells: pd.Series, outside: Outside = "refuse", least: int = FEWEST_TOLD
+) -> Coded:
+    """Code the cells of one column, and note which are wrong or odd; fewer than `least` are few."""
+    coded = _TYPES[column.type].code(column, Cells(str(cells.name), cells, least=least), outside)
     missing = coded.missing
     # A column without a single value is as good as none.
     if column.missing == "refuse" and not (column.optional and missing.all()):
         coded.faults[Kind.MISSING] = missing
     return coded
+
+
+def is_many(rows: Array, most: float, least: int) -> bool:
+    """Return whether more rows than so many have something, and not fewer than may be told."""
+    return bool(rows.sum() > max(most, least - 1))
 
 
 def _code_number(column: Number, cells: Cells, outside: Outside) -> Coded:
@@ -193,7 +202,7 @@ def _code_number(column: Number, cells: Cells, outside: Outside) -> Coded:
     least, greatest = column.range
     beyond = (numbers < least) | (numbers > greatest)
     if outside == "clip few":
-        many = beyond.sum() > MAX_CLIPPED * np.isfinite(numbers).sum()
+        many = is_many(beyond, MAX_CLIPPED * np.isfinite(numbers).sum(), cells.least)
         refused = beyond & (np.full(len(numbers), many) | np.isin(numbers, list(NUMBER_CODES)))
     else:
         refused = beyond & np.full(len(numbers), outside == "refuse")
@@ -214,7 +223,8 @@ def _code_word(column: Category, cells: Cells, outside: Outside) -> Coded:
     codes = np.array([indices.get(t, len(names)) for t in texts], dtype=np.float64)
     codes = np.where(codes < 0, np.nan, codes)[places]
     unlisted = {Kind.UNLISTED: codes == len(names)}
-    many = unlisted[Kind.UNLISTED].sum() > MAX_UNREAD * np.isfinite(codes).sum()
+    most = MAX_UNREAD * np.isfinite(codes).sum()
+    many = is_many(unlisted[Kind.UNLISTED], most, cells.least)
     is_wrong = not column.other or (many and outside == "clip few")
     return Coded(codes, unlisted) if is_wrong else Coded(codes, {}, unlisted)
 

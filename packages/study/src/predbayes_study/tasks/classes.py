@@ -110,10 +110,14 @@ class Classes(SharesTask[Categorical]):
             raise PoolError("a label is none of the classes")
         return torch.tensor([places[label] for label in labels], dtype=self.dtype)
 
-    def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    def doubts(self, plan: Plan, targets: Tensor, least: int) -> Iterator[Finding]:
         """Yield which classes lack rows; how many rows of each is nobody's business."""
         counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
-        target, min_cell, names = plan.target.name, plan.rules.min_cell, plan.target.classes or ()
+        target, names = plan.target.name, plan.target.classes or ()
+        # With a smaller `min_cell` the rows decide: to say so of some counts alone would tell them.
+        sent = (
+            "no counts of classes will" if plan.rules.min_cell >= least else "their counts may not"
+        )
         if int((counts > 0).sum()) == 1:
             yield warning(
                 f"{target}: all rows are of one class, {names[int(counts.argmax())]!r}; "
@@ -123,12 +127,11 @@ class Classes(SharesTask[Categorical]):
         for name, count in zip(names, counts.tolist(), strict=True):
             if not count:
                 yield warning(f"{target}: no row is of the class {name!r}")
-            elif count < min_cell:
+            elif count < least:
                 yield warning(
-                    f"{target}: fewer than {min_cell} rows are of the class {name!r}; no counts "
-                    "of classes will be sent"
+                    f"{target}: fewer than {least} rows are of the class {name!r}; {sent} be sent"
                 )
-            elif count < max(MIN_OF_CLASS, min_cell / (1 - plan.learner.holdout)):
+            elif count < max(MIN_OF_CLASS, least / (1 - plan.learner.holdout)):
                 yield warning(
                     f"{target}: few rows are of the class {name!r}: a model hardly learns it, and "
                     "counts of classes may not be sent"

@@ -115,8 +115,8 @@ class Task(ABC, Generic[P]):
         """Return targets as learners take them; refuse labels that are not the plan's."""
 
     @abstractmethod
-    def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
-        """Yield what is odd about the targets of a site."""
+    def doubts(self, plan: Plan, targets: Tensor, least: int) -> Iterator[Finding]:
+        """Yield what is odd about the targets of a site; no count below `least` may be told."""
 
     @abstractmethod
     def label_doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:

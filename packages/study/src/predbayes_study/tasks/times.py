@@ -111,9 +111,9 @@ class Times(SharesTask[Survival]):
         require_times(times.to(self.dtype), plan.num_outputs)
         return times.to(self.dtype)
 
-    def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    def doubts(self, plan: Plan, targets: Tensor, least: int) -> Iterator[Finding]:
         """Yield whether there are events to learn from; how many is nobody's business."""
-        num_events, least = int((targets > 0).sum()), max(MIN_OF_CLASS, plan.rules.min_cell)
+        num_events, least = int((targets > 0).sum()), max(MIN_OF_CLASS, least)
         if num_events < least:
             yield warning(
                 f"{plan.target.event}: fewer than {least} rows have the event by "
