@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from predbayes_study.coordinator.intake import Intake
+from predbayes_study.site.witness import verify_files
+from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study.faults.malformed import KINDS, corpus, fixed_digests, make_target, site_key
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -95,6 +97,12 @@ class TestNoFiles:
         os.mkfifo(tmp_path / "pipe")
         monkeypatch.setattr(Path, "is_file", lambda path: True)
         assert "not a file" in target.refusal(tmp_path / "pipe")
+
+    @pytest.mark.parametrize("suffix", [".safetensors", ".sealed", ".receipt", ".deletion"])
+    def test_nor_does_a_site_that_verifies_it(self, suffix, tmp_path):
+        os.mkfifo(tmp_path / f"x{suffix}")
+        found = verify_files([tmp_path / f"x{suffix}"], CoordinatorKey.generate().public)
+        assert f"x{suffix}: " in found.problems[0]
 
     def test_folders_sockets_and_devices_are_refused(self, target, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)  # a socket's path must be short

@@ -8,6 +8,7 @@ node reads its own uploads by it, and to do so loads nothing that trains.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from predbayes.errors import UploadError
 from predbayes.exchange.strict import MAX_ROWS, Amount, Json, Sparse, Strict, valid_site_name
+from predbayes.files import open_regular
 from predbayes.text import printable
 
 SUMS = "moments"
@@ -143,10 +145,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Read the JSON header of a safetensors file, whose length is bounded first."""
     shown = printable(path.name)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _parsed(file.read(_bounded_length(file.read(8), shown)), shown)
     except OSError as error:
-        raise UploadError(f"it cannot be read: {error.strerror}", shown) from error
+        is_file = error.errno != errno.EINVAL
+        what = "it cannot be read" if is_file else "it is not a safetensors file"
+        raise UploadError(f"{what}: {error.strerror}", shown) from error
 
 
 def _bounded_length(content: bytes, shown: str) -> int:
