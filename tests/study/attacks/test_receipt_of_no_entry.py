@@ -73,6 +73,26 @@ def test_what_the_site_prints_finds_that_the_ledger_lacks_it(world, study, tmp_p
     assert study.verify(contains=[str(tmp_path / "site" / "Beta.receipt")]) != []
 
 
+@pytest.mark.parametrize("name", ["Beta.receipt", "Beta.deletion"])
+def test_of_what_has_no_entry_the_site_prints_the_file_to_compare(world, study, tmp_path, name):
+    """A receipt of an evaluation, or a deletion, that the ledger never had."""
+    state = study.state()
+    content = receipt(world, study, evaluations=("0" * 64,))
+    if name.endswith("deletion"):
+        true = Signed.parse(Deletion, Signer(KEY, state).deletion("Beta", ()), "").statement
+        gone = true.model_copy(update={"removed": {world.upload("Beta").digest(): now()}})
+        content = Signed.of(gone, KEY).file()
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / name).write_bytes(content)
+    shutil.copytree(study.folder / "kit", tmp_path / "site" / "kit")
+    said = predbayes("site", "verify", "kit", name, cwd=tmp_path / "site")
+    assert said.code == 0
+    (printed,) = re.findall(r"--contains (\S+)", said.out)
+    assert printed == name
+    (problem,) = study.verify(contains=[str(tmp_path / "site" / printed)])
+    assert "states otherwise" in problem
+
+
 def test_a_true_receipt_is_as_the_ledger_was_when_it_was_made(world, study, tmp_path):
     paths = [tmp_path / f"{site}.receipt" for site in ("Alpha", "Beta")]
     for path in paths:

@@ -265,6 +265,11 @@ def verify_command(
                 f"it says that entry {entry} took the upload in; whether the ledger has it, the "
                 f"ledger tells: predbayes study verify --contains {statement.heads[entry]}"
             )
+    for path in found.unproven:
+        say(
+            f"{path} names evaluations or deletions, of which it has no entry; whether the ledger "
+            f"has them, the ledger tells: predbayes study verify --contains {quoted(path)}"
+        )
     if not words and key is None and found.key is not None:
         say(f"coordinator's key: {found.key.fingerprint}")
         say(f"compare by telephone: {fingerprint(found.statements[0].plan)}")

@@ -101,6 +101,7 @@ class Verified:
     statements: tuple[StudyStatement, ...]
     problems: tuple[str, ...]
     key: CoordinatorPublicKey | None  # by which they were checked
+    unproven: tuple[Path, ...] = ()  # name evaluations or deletions, of which no entry is in them
 
 
 def verify_files(
@@ -122,17 +123,21 @@ def verify_files(
         return Verified((), (why,), None)
     problems: list[str] = []
     found: list[StudyStatement] = []
+    unproven: list[Path] = []
     for path in (path for path in paths if path.suffix not in (_UPLOAD, SUFFIX)):
         try:
             statement, wrong = _statement(path, key)
             found.append(statement)
+            is_of_others = isinstance(statement, Receipt) and bool(statement.evaluations)
+            if is_of_others or isinstance(statement, Deletion):
+                unproven.append(path)
             problems += [f"{path}: {problem}" for problem in wrong]
         except PredbayesError as error:
             problems.append(f"{path}: {error}")
     problems += _contradictions(found, words)
     for path in (path for path in paths if path.suffix in (_UPLOAD, SUFFIX)):
         problems += _not_received(path, found)
-    return Verified(tuple(found), tuple(problems), key)
+    return Verified(tuple(found), tuple(problems), key, tuple(unproven))
 
 
 def _statement(path: Path, key: CoordinatorPublicKey) -> tuple[StudyStatement, list[str]]:
