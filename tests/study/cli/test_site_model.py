@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
+from predbayes.predictive.families import Gaussian
 from predbayes_study.payloads.details import evaluation_of, verifies
 from predbayes_study.result.evaluation import check_evaluation
 from predbayes_study.result.model import CalibratedModel
@@ -143,6 +144,18 @@ class TestEvaluate:
         assert "200 rows, 200 all" in each.run("evaluate", "--all").stdout
         assert "give --home" not in result.stdout
         assert "give --home" in each.run("evaluate", home=False).stdout
+
+    @pytest.mark.parametrize("options", [(), ("--out", "sums.safetensors")])
+    def test_a_model_that_is_far_off_is_one_line(self, options, tmp_path, monkeypatch):
+        home = Home(tmp_path, "number")
+
+        def far(model, inputs):
+            return Gaussian(torch.full((len(inputs),), 1e20), torch.ones(len(inputs)))
+
+        monkeypatch.setattr(CalibratedModel, "predictive", far)
+        refused = home.run("evaluate", *options).exception
+        assert isinstance(refused, DataError)
+        assert str(refused).startswith("the model is so far off at these rows")
 
     def test_what_it_writes_is_signed_and_shown_in_full(self, each):
         home = each

@@ -36,6 +36,7 @@ from predbayes_study.result.evaluation import (
 )
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.scoring import measures_of, score
+from predbayes_study.result.statistics import STATISTICS
 from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks import task_of
 from tests.study.samples import (
@@ -238,6 +239,15 @@ class TestRefusal:
     def test_what_an_honest_site_sends_is_taken(self, plan, num_rows):
         for seed in range(5):
             check_evaluation(plan, sent(plan, "Basel", num_rows, seed).info)
+
+    @pytest.mark.parametrize("statistic", STATISTICS, ids=lambda one: one.name)
+    def test_a_figure_that_is_too_large_is_one_line_at_the_site(self, statistic, monkeypatch):
+        far = torch.full((50,), 1e4)
+        with pytest.raises(DataError, match=r"so far off at these rows[^\n]*$"):
+            evaluation_upload(LOG, "Basel", Gaussian(far, far), torch.zeros(50), MODEL)
+        monkeypatch.setattr(type(statistic), "make", lambda *_: Sums(total=1e101))
+        with pytest.raises(DataError, match=r"so far off at these rows[^\n]*$"):
+            evaluation_upload(CLASSES, "Basel", *draw(CLASSES, 50), MODEL)
 
     def test_more_digits(self):
         for total in (40.01, 40.0):

@@ -7,8 +7,10 @@ people is in `predbayes_study.result.statistics.disclosure`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from pydantic import ValidationError
 from torch import Tensor
 
 from predbayes.errors import DataError, UploadError
@@ -26,6 +28,18 @@ from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks import task_of
 
 
+@contextmanager
+def bounded_figures() -> Iterator[None]:
+    """Refuse a model in one line if a figure of it is not finite, or larger than any may be."""
+    try:
+        yield
+    except ValidationError as error:
+        raise DataError(
+            "the model is so far off at these rows that a figure of it is not finite or too "
+            "large; tell the coordinator"
+        ) from error
+
+
 def evaluate(
     plan: Plan, predictive: Predictive, targets: Tensor, model: str, inputs: Tensor | None = None
 ) -> Evaluation:
@@ -36,7 +50,8 @@ def evaluate(
     rows = HeldOutRows(plan, predictive, targets, inputs)
     evaluation, told = Evaluation(model=model, metrics={}), list[Cells]()
     for statistic in STATISTICS:
-        sent = statistic.make(rows, evaluation, told)
+        with bounded_figures():
+            sent = statistic.make(rows, evaluation, told)
         if sent is not None:
             evaluation = evaluation.model_copy(update={statistic.name: sent})
             told += statistic.cells(rows, sent)

@@ -343,6 +343,7 @@ class Site:
             out: File for an evaluation that the coordinator may have; held back until approved.
             everything: Whether the model is tried on every row; nothing may leave then.
         """
+        from predbayes_study.result.evaluation import bounded_figures
         from predbayes_study.result.scoring import score
         from predbayes_study.site.adopt import evaluated_rows, require_as_it_came
 
@@ -368,7 +369,8 @@ class Site:
             predictive = tried.predictive(inputs)
             if out is not None:
                 upload = self._evaluation(came, *rows[rows.one_each(plan, places)])
-        scores = score(plan, predictive, targets)
+        with bounded_figures():
+            scores = score(plan, predictive, targets)
         assert scores is not None  # there are rows
         if out is not None and upload is not None:
             held_back = out.with_name(HELD_BACK + out.name)
@@ -380,6 +382,7 @@ class Site:
         self, model: Path, data: Path, home: Path | None = None, out: Path = Path("adopted")
     ) -> Adopted:
         """Fit a study's model to the site's rows, compare it with the site's own, and advise."""
+        from predbayes_study.result.evaluation import bounded_figures
         from predbayes_study.result.model import model_folder
         from predbayes_study.result.signed import sign_adoption
         from predbayes_study.site.adopt import adopt
@@ -390,7 +393,9 @@ class Site:
             came, rows = self._read(model, data)
             what |= {"site": self.file.name, "model": came.model.weights_digest()}
             key = None if came.statement is None else self.key
-            adoption = adopt(came.model, self.file.name, rows, _kept(home))
+            kept = _kept(home)
+            with bounded_figures():
+                adoption = adopt(came.model, self.file.name, rows, kept)
             adoption.save(out)
             if key is not None:
                 sign_adoption(came, out, self.file.name, key)
