@@ -178,6 +178,7 @@ class TestErrors:
             ("[reference]", "[reference", "is not TOML"),
             ("labelled = 30", f"labelled = {'9' * 5000}", "is not TOML"),
             ("labelled = 30", f"x = {'[' * 5000}", "is not TOML"),
+            ("format = 1", 'format = 1\nsections = "text"', "must be a table"),
             ("Heart 2024", "../Heart", "name: string should match"),
             (
                 "[reference]",

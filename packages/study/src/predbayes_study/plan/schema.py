@@ -503,6 +503,8 @@ class Plan(Section):
     @field_validator("sections", mode="before")
     @classmethod
     def _read_sections(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            raise ValueError("must be a table")
         return {name: _read_section(name, section) for name, section in sorted(given.items())}
 
     @model_serializer(mode="wrap")
