@@ -34,8 +34,8 @@ Outside = Literal["refuse", "clip", "clip few", "row by row"]
 `clip few` is for a site's own table. A number is clipped unless it looks like a code for missing,
 or more than `MAX_CLIPPED` of the column are outside: then they are in another unit, or of another
 column. In the same way words that are not listed are an error, whatever `other` says, if they are
-more than `MAX_UNREAD` of the column. Fewer than the least count that may be told are never many:
-otherwise an error, or a warning, would tell of a small table how many exactly.
+more than `MAX_UNREAD` of the column. Where these let a single cell through, they let all counts
+through that are not told: otherwise an error, or a warning, would tell how many exactly.
 
 `row by row` is for a plan that promises differential privacy. What becomes of a cell depends on no
 other one, and no cell is an error: a number is clipped, and what cannot be read, or is not listed,
@@ -61,7 +61,7 @@ class Cells:
     name: str
     series: pd.Series
     decimal: str = "."
-    least: int = FEWEST_TOLD  # fewer cells are never many
+    least: int = FEWEST_TOLD  # count of cells that may be told
 
     @classmethod
     def of(cls, raw: pd.DataFrame, name: str, decimal: str = ".") -> Cells:
@@ -172,7 +172,10 @@ class Coded:
 def code_column(
     column: Scalar, cells: pd.Series, outside: Outside = "refuse", least: int = FEWEST_TOLD
 ) -> Coded:
-    """Code the cells of one column, and note which are wrong or odd; fewer than `least` are few."""
+    """Code the cells of one column, and note which are wrong or odd.
+
+    No verdict on the column tells a count of cells that is below `least`.
+    """
     coded = _TYPES[column.type].code(column, Cells(str(cells.name), cells, least=least), outside)
     missing = coded.missing
     # A column without a single value is as good as none.
@@ -182,8 +185,8 @@ def code_column(
 
 
 def is_many(rows: Array, most: float, least: int) -> bool:
-    """Return whether more rows than so many have something, and not fewer than may be told."""
-    return bool(rows.sum() > max(most, least - 1))
+    """Return whether more rows than so many have something; where some may, fewer than told may."""
+    return bool(rows.sum() > (most if most < 1 else max(most, least - 1)))
 
 
 def _code_number(column: Number, cells: Cells, outside: Outside) -> Coded:
