@@ -30,6 +30,7 @@ PLACES = {  # where a branch on a kind of upload is, and why
     "study/coordinator/intake.py": "an evaluation may come in place of the plan's upload",
     "study/coordinator/step.py": "the ledger has a step of its own for evaluations",
     "study/site/site.py": "`site evaluate` signs evaluations",
+    "study/site/policy.py": "limits bind evaluations and surveys too, which are of no plan's kind",
     "study/site/release.py": "a policy is asked of an evaluation without its plan",
     "study/report/unlabelled.py": "a result says how it was pooled, without its plan",
     "study/report/egress.py": "it refuses to show an upload of another kind than the plan's",
