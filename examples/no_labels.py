@@ -1,4 +1,4 @@
-"""No label anywhere but at the sites: they are pooled by their gates."""
+"""No label anywhere but at the sites: gates weigh them, and held-out rows set how sure they are."""
 
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -16,9 +16,10 @@ sites = {f"site {k}": (x[part], y[part]) for k, part in enumerate(parts)}
 reference = pb.ReferenceRows.of((x[:0], y[:0]), unlabelled=x[2000:2500])
 learner = pb.SklearnClassifier(LogisticRegression(), num_classes=3)
 student = pb.Network.mlp(2, pb.Softmax(3))
-for gate in ("same", "none"):
+for gate, calibrate in (("none", "labels"), ("same", "labels"), ("same", "sites")):
     method = pb.Pooled(learner, send="predictions", gate=gate)
-    result = pb.run(pb.Distilled(method, student=student), sites, reference)
+    distilled = pb.Distilled(method, student=student)
+    result = pb.run(distilled, sites, reference, calibrate=calibrate)
     found = pb.metrics.nll(result.predict(x[2500:]), y[2500:])
-    print(f"{'with' if gate == 'same' else 'without'} gates: NLL {found:.3f}")
+    print(f"gate={gate!r}, calibrate={calibrate!r}: NLL {found:.3f}")
 # --8<-- [end:run]

@@ -27,6 +27,7 @@ from predbayes import (
 )
 from predbayes.errors import DataError, TrainingError, UploadError
 from predbayes.exchange.federation import LeftOut
+from predbayes.methods.levelled import Levelled
 from predbayes.methods.pooled import Pooled
 from predbayes.predictive.families import Categorical
 from predbayes_flower import UPLOAD, FlowerFederation, client_app, server_app
@@ -107,6 +108,20 @@ def test_every_method_has_the_bits_of_one_process(name, family, tmp_path):
     for p, q in zip(predictives(one), predictives(two), strict=True):
         assert torch.equal(p.natural(), q.natural())
     for a, b in zip(tensors_of(one), tensors_of(two), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_an_echo_over_flower_has_the_bits_of_one_process(tmp_path):
+    """The student goes out as arrays, and sums over held-out rows come back."""
+    method = Levelled(METHODS["distilled beta"](Categorical))
+    sites, reference = world(Categorical)
+    flower = Recorded(over(grid_of(method, sites, tmp_path)))
+    alone = Recorded(InProcess(sites))
+    one, two = (run(method, f, reference, seed=3, calibrate="sites") for f in (flower, alone))
+    assert flower.digests == alone.digests
+    assert len(flower.digests) == 2 * len(sites)
+    assert one.model.inverse_temperature == two.model.inverse_temperature != 1
+    for a, b in zip(tensors_of(one.state), tensors_of(two.state), strict=True):
         assert torch.equal(a, b)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from predbayes.api.result import Result, account_of
 from predbayes.errors import PredbayesError, TrainingError
@@ -45,6 +45,7 @@ def run(
     *,
     seed: int = 0,
     num_rounds: int = 1,
+    calibrate: Literal["labels", "sites"] = "labels",
     progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Result[State]:
@@ -56,10 +57,25 @@ def run(
         reference: The reference rows; a pair (inputs, labels) if all of them have labels.
         seed: Of everything random in the run.
         num_rounds: For methods that average weights; a pool needs one.
+        calibrate: By what a student is made as sure as it should be: the reference rows' labels, if
+            there are any, or rows that each site holds out, which takes one more round
+            (`predbayes.methods.levelled`).
         progress: Whether to draw a bar on stderr; None is yes where stderr is a terminal.
         callbacks: Functions that are told of every `Event`: an epoch with its loss, a site's
             upload, the pool chosen, the student distilled.
     """
+    if calibrate not in ("labels", "sites"):
+        raise TrainingError(f"calibrate must be 'labels' or 'sites', not {calibrate!r}")
+    if calibrate == "sites":
+        return run(
+            _levelled(method, num_rounds),
+            sites,
+            reference,
+            seed=seed,
+            num_rounds=2,
+            progress=progress,
+            callbacks=callbacks,
+        )
     require_method(method)
     federation: Any = InProcess(sites) if isinstance(sites, Mapping | list | tuple) else sites
     require_federation(federation)
@@ -86,6 +102,14 @@ def run(
     return Result(state, account, model)
 
 
+def _levelled(method: Any, num_rounds: int) -> Any:
+    from predbayes.methods.levelled import Levelled
+
+    if num_rounds != 1:
+        raise TrainingError('calibrate="sites" is for methods of one round; leave num_rounds out')
+    return method if isinstance(method, Levelled) else Levelled(method)
+
+
 def _noted(
     arrived: Iterator[Upload | LeftOut],
     index: int,
@@ -99,7 +123,7 @@ def _noted(
             tell(Event("left out", who=upload.site, round=index, detail=upload.reason))
             continue
         info = upload.info
-        num_rows[info.site] = info.num_rows
+        num_rows.setdefault(info.site, info.num_rows)
         tell(Event("site", who=info.site, round=index, num_rows=info.num_rows))
         yield upload
 
