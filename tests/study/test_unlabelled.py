@@ -96,14 +96,15 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
     page = Page(render_report(plan, again, public=False)).text
     assert "5 sites sent theirs" in page
     assert ("a site sends one from 100 held-out rows on" in page) is bool(plan.target.classes)
-    assert "By what 5 sites found on 300 held-out rows of their own" in page
+    assert "by what 5 sites found on 300 held-out rows of their own" in page
+    assert "Sites set how sure the model is, by 300 held-out rows" in page
     for html in (page, Page(render_report(plan, again, public=True)).text):
         assert "How good it is was measured by sites" in html
         assert "could not be measured" not in html
     card = Page(render_card(plan, again)).text
     assert "but by the sites: see the top of this card" in card
     assert "It could not be judged" not in card
-    assert in_short(plan, again).startswith("By what 5 sites found on 300 held-out rows")
+    assert in_short(plan, again).startswith("Sites set how sure the model is, by 300 held-out rows")
 
     few = again.model_copy(update={"at_sites": again.at_sites.model_copy(update={"public": False})})
     page = Page(render_report(plan, few, public=True)).text

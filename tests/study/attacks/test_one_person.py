@@ -53,6 +53,7 @@ PARTS_OF_EVALUATION = {
     "groups": "alike",
     "scores": "alike",  # of classes
     "model": "fixed",
+    "echo": "alike",
 }
 HEADER = {
     "format_version": "fixed",
@@ -118,7 +119,8 @@ PLANS = {
 def test_everything_that_can_leave_is_listed():
     assert {*_OWN, *extra.names("payloads")} == PAYLOADS.keys()
     assert {*attachment_kinds()} == ATTACHMENTS.keys()
-    assert {statistic.name for statistic in STATISTICS} | {"model"} == PARTS_OF_EVALUATION.keys()
+    named = {statistic.name for statistic in STATISTICS}
+    assert named | {"model", "echo"} == PARTS_OF_EVALUATION.keys()
     assert {*Evaluation.model_fields} == PARTS_OF_EVALUATION.keys()
     assert {*UploadInfo.model_fields} == HEADER.keys()
     assert {*Details.model_fields} == DETAILS.keys()
@@ -243,6 +245,8 @@ def test_an_evaluation_is_of_blocks_alone_with_every_part_of_it(kits, task):
     """Two people of a block exchange their outcomes, and nothing changes."""
     asked = '[measures]\ngroups = ["sex"]\n' if task == "classification" else ""
     plan = kits[task].plan
+    none = plan.reference.model_copy(update={"labelled": 0, "evaluate": 0})
+    plan = plan.model_copy(update={"reference": none})  # so that there is an echo
     if asked:
         measures = type(plan).loads(PLAN.format(target=TARGETS[task], more=asked)).measures
         plan = plan.model_copy(update={"measures": measures})
@@ -264,6 +268,7 @@ def test_an_evaluation_is_of_blocks_alone_with_every_part_of_it(kits, task):
         assert first.risks
         assert first.groups
         assert first.scores
+        assert first.echo
 
 
 def _natural(task, inputs):

@@ -35,10 +35,12 @@ from predbayes_study.report.report import render_card, render_report
 from predbayes_study.result.accepted import RESULT_FILE, Accepted, AcceptedUpload
 from predbayes_study.result.analysis import Conclusion, Evidence, ResultMeta, UnusableUploadError
 from predbayes_study.result.evaluation import at_sites
+from predbayes_study.result.level import level_of
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.schema import Finding, Result, SiteResult
 from predbayes_study.result.statistics.coverage import add_counts, coverages
 from predbayes_study.store.ledger import now
+from predbayes_study.tasks.echo import ModelLevel
 from predbayes_study.trust.statement import IN_TOTO, MODEL_SIGNATURE, RESULT_SIGNATURE
 
 _log = logging.getLogger(__name__)
@@ -227,23 +229,36 @@ def _model(study: Study, number: int) -> CalibratedModel:
 
 
 def evaluated(study: Study, state: State, found: Conclusion) -> Conclusion:
-    """Return the same with what sites have said about the model, and about their rows."""
+    """Return the same with what sites have said about the model, and about their rows.
+
+    Evaluations are of the model before its level was set, whichever result a site had: so those of
+    all results of the same uploads add up, and the level is a function of the set of them.
+    """
+    found = dataclasses.replace(found, model=dataclasses.replace(found.model, level=None))
     sent = state.evaluations_of(found.model.weights_digest())
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
     infos = _usable(received, lambda accepted: _evaluation(study, accepted))
     shown = at_sites(study.plan, infos)
+    # A site that is left out of the model has no part in its level, nor in what is promised.
+    counted = {
+        info.site: (info.num_rows, evaluation_of(info))
+        for info in infos
+        if info.site not in found.result.out
+    }
+    model = found.model
+    if shown is not None and (level := level_of(study.plan, counted)) is not None:
+        shown = shown.model_copy(update={"level": level})
+        own = ModelLevel(inverse_temperature=level.inverse_temperature, shifts=level.shifts)
+        model = dataclasses.replace(model, level=own)
     if shown is not None and shown.pooled.scores is not None:
         with threads(study.plan.learner.threads):
-            predictive = found.model.predictive(study.kit.inputs)
-        # A site that is left out of the model is no part of what is promised.
-        sums = add_counts(
-            evaluation_of(info).scores for info in infos if info.site not in found.result.out
-        )
+            predictive = model.before_level(study.kit.inputs)
+        sums = add_counts(said.scores for _, said in counted.values())
         pooled = shown.pooled.model_copy(update={"scores": sums})
         promised = coverages(study.plan, predictive, sums)
         shown = shown.model_copy(update={"pooled": pooled, "coverages": promised})
     change = {"at_sites": shown, "extras": _attached(study, state, found.result)}
-    return dataclasses.replace(found, result=found.result.model_copy(update=change))
+    return Conclusion(model, found.result.model_copy(update=change))
 
 
 def _evaluation(study: Study, accepted: Accepted) -> UploadInfo:

@@ -77,7 +77,7 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
         say(f"{site}: {len(frame)} rows; train, sign, hand over one file; predbayes study add")
         keys[site] = key = SigningKey.generate()
         study.admit(site, key.public)
-        rows = _rows(kit.plan, frame)
+        rows = rows_of(kit.plan, frame)
         with at(site):
             upload = make_upload(kit, site, rows)
         save_signed(upload, out / f"{site}.safetensors", key)
@@ -92,7 +92,7 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
         path = out / f"{site}-evaluation.safetensors"
         save_signed(_evaluate(kit, model, site, frame), path, keys[site])
         study.add(path)
-    say("predbayes study finish: the same model, and the report with what sites found")
+    say("predbayes study finish: the model as sure as sites found, and their figures")
     recorded, result = study.finish()
     return study.result_folder(recorded.number), result
 
@@ -104,21 +104,27 @@ def new_folder(out: Path) -> None:
     out.mkdir(parents=True)
 
 
-def _rows(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:
+def rows_of(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:
+    """Inputs and digits of a table."""
     return encode(plan, frame), code_targets(plan, frame).long()
 
 
 def _evaluate(kit: Kit, model: CalibratedModel, site: str, frame: pd.DataFrame) -> Upload:
     """What a site says of the model, by rows that its own was not trained on."""
     plan = kit.plan
-    inputs, targets = _rows(plan, frame)
+    inputs, targets = rows_of(plan, frame)
     _, held_out = SiteRows(inputs, targets).split_for(kit, site)
-    predictive = model.predictor.predict(inputs[held_out])
+    predictive = model.before_level(inputs[held_out])
     digest = model.weights_digest()
     return evaluation_upload(plan, site, predictive, targets[held_out], digest)
 
 
-def _deal(num_site_rows: int) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+def deal_with_labels() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """Return what the demonstration without labels deals out, with the digits that it hides."""
+    return _deal(_NUM_SITE_ROWS_UNLABELLED, hide=False)
+
+
+def _deal(num_site_rows: int, *, hide: bool = True) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """Reference rows, of which some have labels, and the rows of each site."""
     digits = require("sklearn.datasets", "study").load_digits()
     frame = pd.DataFrame(digits.data.astype(np.int64), columns=_PIXELS)
@@ -126,7 +132,8 @@ def _deal(num_site_rows: int) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     order = torch.randperm(len(frame), generator=generator(0, "demo", "order"))
     frame = frame.iloc[order.numpy()].reset_index(drop=True)
     at_sites, reference = frame[:num_site_rows], frame[num_site_rows:].copy()
-    reference.iloc[_NUM_LABELLED + _NUM_EVALUATE :, -1] = ""
+    if hide:
+        reference.iloc[_NUM_LABELLED + _NUM_EVALUATE :, -1] = ""
     labels = torch.tensor(at_sites[_TARGET].astype(int).to_numpy())
     rng = generator(0, "demo", "sites")
     parts = label_skew(labels, len(SITES), _HETEROGENEITY, rng=rng)

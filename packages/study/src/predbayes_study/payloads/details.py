@@ -92,6 +92,8 @@ class Evaluation(Strict):
     groups: Sparse[Annotated[tuple[GroupSums, ...], Field(max_length=200)] | None] = None
     # None for times to an event.
     scores: Sparse[ScoreCounts | None] = None
+    # Where no reference row has a label: how sure the model should be (`tasks.echo`).
+    echo: Sparse[Annotated[tuple[Finite, ...], Field(max_length=128)] | None] = None
 
 
 class Seal(Strict):

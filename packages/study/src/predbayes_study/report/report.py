@@ -196,7 +196,11 @@ def without_sites(result: Result) -> Result:
         bare = pooled.model_copy(update={"bins": (), "risks": risks, "groups": ()})
         few = pooled.scores is None or pooled.scores.num_sites < FEWEST_TO_POOL
         coverages = () if few else at_sites.coverages
+        level = at_sites.level and at_sites.level.model_copy(
+            update={"decided_by": "", "without": None}
+        )
         change = {"sites": (), "pooled": bare, "group_words": "", "coverages": coverages}
+        change |= {"level": level}
         at_sites = at_sites.model_copy(update=change) if at_sites.public else None
     return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites, "extras": {}})
 

@@ -2,16 +2,21 @@
 
 Then nothing was tuned, and the coordinator has nothing to score with. Sites have: each can try the
 model on held-out rows of its own and send sums over them (`predbayes site evaluate`), which add up
-to how good and how calibrated the model is for all their rows together.
+to how good and how calibrated the model is for all their rows together. They also set how sure it
+is (`predbayes_study.tasks.echo`).
 """
 
 from __future__ import annotations
 
+import math
+
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.schema import AtSites, Result
+from predbayes_study.result.schema import AtSites, FoundLevel, Result
 from predbayes_study.result.statistics.disclosure import FEWEST_COUNTED
 from predbayes_study.tasks import task_of
-from predbayes_study.wording import counted
+from predbayes_study.wording import counted, plain
+
+_MOST_BY_ONE = 1.5  # times, by which one site may change how sure the model is
 
 ASK = (
     "No site has sent one yet; each can with `predbayes site evaluate MODEL TABLE --home DIR --out "
@@ -31,14 +36,15 @@ def opening(result: Result, *, public: bool) -> list[str]:
     told = ASK if result.at_sites is None else f"{_num_sites(result.at_sites)} sent theirs"
     if public and result.at_sites is not None and not result.at_sites.public:
         told = f"{told}, too few sites or rows to be shown in public"
+    lines = [] if result.at_sites is None else _one_site(result.at_sites)
     why = "No reference row has a label: nothing was tuned, and nothing"
     if result.pool.method == "moments":
         why = "There is no label of a reference row: nothing"
-    return [
-        f"{why} was scored by the "
-        f"coordinator. How good and how calibrated the model is comes from sites’ evaluations on "
-        f"held-out rows of their own. {told}."
-    ]
+    first = (
+        f"{why} was scored by the coordinator. How good and how calibrated the model is comes from "
+        f"sites’ evaluations on held-out rows of their own. {told}."
+    )
+    return [first, *lines]
 
 
 def trusted(plan: Plan, result: Result) -> str:
@@ -48,11 +54,46 @@ def trusted(plan: Plan, result: Result) -> str:
     if result.at_sites is None:
         return (
             "That cannot be said yet: no reference row has a label, and no figures of sites are "
-            "here. Sites can try the model on held-out rows of their own."
+            "here. Sites can try the model on held-out rows of their own. Until they have, nobody "
+            "knows whether it is as sure as it should be."
         )
     found = task_of(plan).at_sites(result.at_sites, FEWEST_COUNTED)
     rows = counted(result.at_sites.pooled.num_rows, "held-out row")
-    return f"By what {_num_sites(result.at_sites)} found on {rows} of their own: {found}"
+    told = f"what {_num_sites(result.at_sites)} found on {rows} of their own: {found}"
+    level = result.at_sites.level
+    if level is None:
+        return f"By {told} These rows could not set how sure the model is: it is as its pool."
+    return f"{level_words(plan, level)} Before that, by {told}"
+
+
+def level_words(plan: Plan, level: FoundLevel) -> str:
+    """Say what sites' held-out rows changed of the model."""
+    rows = counted(level.num_rows, "held-out row")
+    text = (
+        f"Sites set how sure the model is, by {rows}: {plain(level.inverse_temperature, 2)} times "
+        "as sure as their pool"
+    )
+    if level.without is not None:
+        text += f" ({plain(level.without, 2)} without {level.decided_by}, which changes it most)"
+    if level.shifts:
+        names, shift = plan.target.classes or (), level.shifts[1] - level.shifts[0]
+        text += f", with the odds of “{names[1]}” multiplied by {plain(math.exp(shift), 2)}"
+    return f"{text}."
+
+
+def _one_site(found: AtSites) -> list[str]:
+    """Warn of a level that one site decides."""
+    level = found.level
+    if level is None or level.without is None:
+        return []
+    times = level.inverse_temperature / level.without
+    if 1 / _MOST_BY_ONE <= times <= _MOST_BY_ONE:
+        return []
+    return [
+        f"How sure the model is depends on what {level.decided_by} says: it is "
+        f"{plain(level.inverse_temperature, 2)} times as sure as the pool, and would be "
+        f"{plain(level.without, 2)} times without that site."
+    ]
 
 
 def in_short(plan: Plan, result: Result) -> str:

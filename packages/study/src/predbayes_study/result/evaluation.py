@@ -23,9 +23,16 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.result.groups import pooled_looks, words_of
 from predbayes_study.result.schema import FEWEST_TO_POOL, AtSites, Evaluated
 from predbayes_study.result.statistics import STATISTICS
-from predbayes_study.result.statistics.disclosure import Cells, fewest_rows, has_small_cell
+from predbayes_study.result.statistics.disclosure import (
+    DIGITS,
+    Cells,
+    fewest_rows,
+    has_small_cell,
+    rounded,
+)
 from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks import task_of
+from predbayes_study.tasks.echo import asks_for_echo
 
 
 @contextmanager
@@ -55,6 +62,8 @@ def evaluate(
         if sent is not None:
             evaluation = evaluation.model_copy(update={statistic.name: sent})
             told += statistic.cells(rows, sent)
+    if asks_for_echo(plan) and (echo := rows.echo):
+        evaluation = evaluation.model_copy(update={"echo": tuple(map(rounded, echo))})
     return evaluation
 
 
@@ -89,6 +98,11 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
         sent = getattr(evaluation, statistic.name)
         if sent is not None:
             statistic.check(plan, sent, evaluation, num_rows)
+    expected = task_of(plan).num_echo(plan) if asks_for_echo(plan) else 0
+    if len(evaluation.echo or ()) != expected:
+        raise UploadError(f"its echo does not have the plan's {expected} numbers")
+    if any(rounded(number) != number for number in evaluation.echo or ()):
+        raise UploadError(f"its echo has more than {DIGITS} digits")
 
 
 def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:

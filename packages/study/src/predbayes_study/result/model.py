@@ -3,8 +3,8 @@
 Files in one folder, which nobody needs to trust: numbers and text that cannot run code.
 
     model.safetensors   the network's weights
-    model.json          the plan, the temperature, and the digests of both; of a model that a site
-                        adopted also its adjustment
+    model.json          the plan, the temperature, and the digests of both; the level, if sites set
+                        one; of a model that a site adopted also its adjustment
     own.safetensors     of a model that a site adopted by half: the weights of her own network
     model.sig           signed by the coordinator, if the plan names his key: these files, and the
                         study that they are of (`predbayes_study.result.signed`)
@@ -12,6 +12,9 @@ Files in one folder, which nobody needs to trust: numbers and text that cannot r
 The plan is all the preprocessing there is, so a table in the plan's units is enough to predict.
 A number outside its plausible range counts as the end of the range; `predbayes_study.tables.coding`
 says which ones those are.
+
+A model that was pooled without a label has the level that sites' held-out rows ask for
+(`predbayes_study.tasks.echo`).
 
 A site that adopts a model (`predbayes_study.site.adopt`) changes as little of it as fits its rows:
 
@@ -58,6 +61,7 @@ from predbayes_study.plan.schema import Plan, Positive, Section, Vector
 from predbayes_study.result.accepted import WEIGHTS_FILE
 from predbayes_study.tables.coding import Encoder, encode
 from predbayes_study.tasks import AnyAdjustment, task_of
+from predbayes_study.tasks.echo import ModelLevel
 from predbayes_study.tasks.task import Adjustment
 
 HEADER_FILE = "model.json"
@@ -81,8 +85,9 @@ class ModelHeader(Section):
     weights_digest: str
     inverse_temperature: Positive
     plan: Plan
-    adjustment: AnyAdjustment | None = None  # not written where there is none
-    own: OwnHalf | None = None  # likewise
+    level: ModelLevel | None = None  # not written where there is none
+    adjustment: AnyAdjustment | None = None  # the same
+    own: OwnHalf | None = None  # the same
 
 
 class _Origin(Strict):
@@ -101,6 +106,7 @@ class CalibratedModel:
     plan: Plan
     predictor: NetworkPredictor
     number: int = 1
+    level: ModelLevel | None = None  # that sites' held-out rows gave it
     adjustment: Adjustment | None = None  # of the site that adopted it
     own: NetworkPredictor | None = None  # that site's, if it adopted by half
 
@@ -109,6 +115,8 @@ class CalibratedModel:
             raise StudyError("half of the model is a site's own, and it has no adjustment of hers")
         if self.adjustment is not None and not self.adjustment.fits(self.plan):
             raise StudyError("the adjustment is not of the plan's target")
+        if self.level is not None and not self.level.fits(self.plan):
+            raise StudyError("the level is not of the plan's target")
 
     def save(self, folder: str | Path) -> None:
         """Write the two files; equal models give equal bytes."""
@@ -129,10 +137,12 @@ class CalibratedModel:
             weights_digest=hashlib.sha256(weights).hexdigest(),
             inverse_temperature=self.predictor.inverse_temperature,
             plan=self.plan.model_copy(update={"reference": reference}),
+            level=self.level,
             adjustment=cast("AnyAdjustment | None", self.adjustment),
             own=own,
         )
-        left_out = {name for name in ("adjustment", "own") if getattr(header, name) is None}
+        optional = ("level", "adjustment", "own")
+        left_out = {name for name in optional if getattr(header, name) is None}
         text = header.model_dump_json(indent=2, exclude=left_out)
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / WEIGHTS_FILE, weights)
@@ -175,7 +185,7 @@ class CalibratedModel:
         predictor = _network_of(WEIGHTS_FILE, content(WEIGHTS_FILE), header, network)
         if told is not None:
             own = _network_of(OWN_FILE, content(OWN_FILE), told, network)
-        return cls(header.plan, predictor, header.number, header.adjustment, own)
+        return cls(header.plan, predictor, header.number, header.level, header.adjustment, own)
 
     def weights_digest(self) -> str:
         """Return the SHA-256 of the weights' file, which an adopted model shares."""
@@ -185,7 +195,11 @@ class CalibratedModel:
         """Predict from network inputs, (N, plan.num_inputs); numbers are in standard units."""
         predictive = self.predictor.predict(inputs)
         own = None if self.own is None else self.own.predict(inputs)
-        return _adjusted(predictive, self.adjustment, own)
+        return _adjusted(predictive, self.level, self.adjustment, own)
+
+    def before_level(self, inputs: Tensor) -> Predictive:
+        """Predict as the pool did: what sites evaluate, and what promised coverage rests on."""
+        return self.predictor.predict(inputs)
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """Return the network inputs of a table in the plan's units."""
@@ -253,6 +267,8 @@ class CalibratedModel:
         }
         if task_of(plan).is_scaled:
             entries["level"] = level
+        if self.level is not None:
+            entries["model_level"] = self.level.model_dump()
         if self.adjustment is not None:
             entries["adjustment"] = self.adjustment.model_dump()
         return {name: e if isinstance(e, str) else json.dumps(e) for name, e in entries.items()}
@@ -273,9 +289,12 @@ def halved(adopted: Predictive, own: Predictive) -> Predictive:
 
 def _adjusted(
     predictive: Predictive,
+    level: ModelLevel | None,
     adjustment: Adjustment | None,
     own: Predictive | None,
 ) -> Predictive:
+    if level is not None:
+        predictive = level.apply(predictive)
     if adjustment is not None:
         predictive = adjustment.apply(predictive)
     return predictive if own is None else halved(predictive, own)
@@ -315,7 +334,7 @@ class _Deployed(nn.Module):
     def __init__(self, model: CalibratedModel, level: float) -> None:
         super().__init__()
         self.plan, self.level = model.plan, level
-        self.adjustment = model.adjustment
+        self.level_of_model, self.adjustment = model.level, model.adjustment
         self.encoder = Encoder(model.plan)
         self.common = _Networks(model.predictor)
         self.own = None if model.own is None else _Networks(model.own)
@@ -333,7 +352,8 @@ class _Deployed(nn.Module):
         codes = torch.where(codes > self.greatest, self.greatest, codes)
         inputs = self.encoder(codes, *vectors)
         own = None if self.own is None else self.own(inputs)
-        predictive = _adjusted(self.common(inputs), self.adjustment, own)
+        common = self.common(inputs)
+        predictive = _adjusted(common, self.level_of_model, self.adjustment, own)
         return tuple(v.float() for v in describe(self.plan, predictive, self.level).values())
 
 

@@ -245,6 +245,18 @@ class Evaluated(Scores):
     scores: Sparse[ScoreSums | None] = None
 
 
+class FoundLevel(Section):
+    """How sure the model is, where sites' held-out rows set it."""
+
+    inverse_temperature: Finite
+    shifts: tuple[Finite, ...]  # of the classes' log-probabilities; empty: none
+    num_rows: int  # held out, of all these sites
+    num_sites: int
+    # The site without which it would change most, and what it would be; of one site none.
+    decided_by: Sparse[str] = ""
+    without: Sparse[Finite | None] = None
+
+
 class AtSites(Section):
     """How the model does at the sites, from what they sent about it."""
 
@@ -252,6 +264,8 @@ class AtSites(Section):
     pooled: Evaluated  # of all their rows
     group_words: Words = ""  # which differences are larger than chance
     coverages: Sparse[tuple[Coverage, ...]] = ()
+    # What these figures changed of the model; they are of the model before that.
+    level: Sparse[FoundLevel | None] = None
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 

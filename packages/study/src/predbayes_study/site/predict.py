@@ -90,7 +90,7 @@ def predict_file(
             )
         at_sites = signed_result(found).at_sites
         sums = None if at_sites is None else at_sites.pooled.scores
-        sets = promised(plan, calibrated.predictive(inputs), sums, coverage)
+        sets = promised(plan, calibrated.before_level(inputs), sums, coverage)
         table = table.assign(**{name: np.asarray(values) for name, values in sets.items()})
     table = _beside(raw, keep, table)
     if out.suffix.lower() == ".parquet":

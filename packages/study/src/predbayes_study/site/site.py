@@ -423,7 +423,7 @@ class Site:
         inputs: Tensor,
         targets: Tensor,
     ) -> Upload:
-        """What would leave, as the site's policy allows it."""
+        """What would leave of the model before its level was set, as the site's policy allows."""
         from predbayes_study.payloads.details import having_seen
         from predbayes_study.result.evaluation import evaluation_upload
         from predbayes_study.site.policy import Asked
@@ -433,7 +433,7 @@ class Site:
         asked = Asked(leaving=("evaluation",), num_evaluated=len(targets))
         self.approvals.policy.require(asked)
         digest = model.weights_digest()
-        said = model.predictive(inputs)
+        said = model.before_level(inputs)
         upload = evaluation_upload(plan, own.name, said, targets, digest, inputs=inputs)
         signed, coordinator = came.statement, plan.coordinator
         if signed is None or coordinator is None:

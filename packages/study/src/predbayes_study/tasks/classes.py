@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
@@ -31,6 +32,17 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import AtSites, AtThreshold, Bin, ClassRisk, Reliability
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tasks.blocks import Alike, blocks_of, means, middles, whole_edges, within
+from predbayes_study.tasks.echo import (
+    SHIFTS,
+    TIMES,
+    TIMES_OF_TWO,
+    Heard,
+    ModelLevel,
+    echo_of_several,
+    echo_of_two,
+    level_of_several,
+    level_of_two,
+)
 from predbayes_study.tasks.task import (
     LEAST_LOG_PROB,
     MIN_OF_CLASS,
@@ -349,6 +361,34 @@ class Classes(SharesTask[Categorical]):
         del plan
         return promised_sets(predictive, bound).sum(1)
 
+    def num_echo(self, plan: Plan) -> int:
+        """Return the points of the grid."""
+        return len(TIMES_OF_TWO) * len(SHIFTS) if plan.num_outputs == 2 else 2 * len(TIMES)
+
+    def echo(
+        self,
+        plan: Plan,
+        said: Alike[Categorical],
+        predictive: Categorical,
+        targets: Tensor,
+    ) -> tuple[float, ...]:
+        """Return a likelihood of blocks for two classes, and an expectation for more."""
+        if plan.num_outputs == 2:
+            return echo_of_two(said.predictive, targets)
+        return echo_of_several(said.predictive, predictive)
+
+    def level(self, plan: Plan, heard: Sequence[Heard]) -> ModelLevel | None:
+        """Return the level of least loss for two classes, or of right expectations for more."""
+        heard = [one for one in heard if one.said.echo is not None]
+        if not heard:
+            return None
+        weights = np.array([one.weight for one in heard])
+        echo = weights @ np.array([one.said.echo for one in heard])
+        if plan.num_outputs == 2:
+            return level_of_two(echo)
+        totals = [-one.said.metrics["nll"].total for one in heard]
+        return level_of_several(echo, float(weights @ totals))
+
     def at_sites(self, found: AtSites, fewest: int) -> str:
         """Return the accuracy, and what bins of the risk or of the confidence say."""
         metrics = found.pooled.metrics
@@ -358,6 +398,10 @@ class Classes(SharesTask[Categorical]):
         )
         if len(found.pooled.risks) == 1:
             return f"{words} {_by_risk(found.pooled.risks[0], found.pooled.num_rows)}"
+        words += (
+            " A site counts answers by blocks of at least five rows, so the two figures are worse "
+            "than the model where a site has few rows of a class."
+        )
         inside = [bin.null_low <= bin.observed <= bin.null_high for bin in found.pooled.bins]
         if len(inside) >= _FEWEST_GROUPS:
             num_rows = sum(bin.count for bin in found.pooled.bins)

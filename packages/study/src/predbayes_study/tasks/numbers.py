@@ -32,6 +32,7 @@ from predbayes_study.result.schema import AtSites, IntervalCalibration, Level
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tasks.blocks import Alike, blocks_of, middles, within
+from predbayes_study.tasks.echo import Heard, ModelLevel, level_of_scores
 from predbayes_study.tasks.task import (
     MOST_MEAN,
     NUM_MEMBERS,
@@ -261,6 +262,12 @@ class Numbers(Task[Gaussian]):
             return True, f"{nothing.rstrip(',')}: {words}."
         side = "narrow" if share.value < widest.level else "wide"
         return True, f"The intervals are too {side}: {words}."
+
+    def level(self, plan: Plan, heard: Sequence[Heard]) -> ModelLevel | None:
+        """Return the level that counts of scores ask for."""
+        del plan
+        counted = [one for one in heard if one.said.scores is not None]
+        return level_of_scores(counted) if counted else None
 
     def strangeness(self, predictive: Gaussian, targets: Tensor) -> Tensor:
         """Return how many standard deviations targets are from means."""

@@ -29,6 +29,7 @@ from predbayes_study.result.schema import AtSites, ClassRisk
 from predbayes_study.rules import Finding
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tasks.blocks import Alike
+from predbayes_study.tasks.echo import Heard, ModelLevel
 
 P = TypeVar("P", bound=Predictive)
 Array = np.ndarray[Any, Any]
@@ -294,6 +295,35 @@ class Task(ABC, Generic[P]):
     def own_bound(self, level: float) -> float:
         """Return how strange the ends of the model's own interval are, where it has intervals."""
         raise NotImplementedError
+
+    # How sure a model should be that was pooled without a label (`tasks.echo`)
+
+    def num_echo(self, plan: Plan) -> int:
+        """Return how many numbers an echo has."""
+        del plan
+        return 0
+
+    def echo(self, plan: Plan, said: Alike[P], predictive: P, targets: Tensor) -> tuple[float, ...]:
+        """Return what a site says of the level beside the rest of its evaluation.
+
+        Args:
+            plan: The study's plan.
+            said: Of blocks of rows.
+            predictive: Of each row.
+            targets: Of the rows.
+        """
+        del plan, said, predictive, targets
+        return ()
+
+    def level(self, plan: Plan, heard: Sequence[Heard]) -> ModelLevel | None:
+        """Return the level that evaluations ask for; None where they cannot say.
+
+        Args:
+            plan: The study's plan.
+            heard: What each site said.
+        """
+        del plan, heard
+        return None
 
     # What screening compares
 

@@ -127,11 +127,11 @@ def run_from_nothing(out: Path, say: Say) -> tuple[Path, Result]:
         adoption = adopt(model, name, own_rows, None)
         adoption.save(out / name / "adopted")
         inputs, targets = own_rows[own_rows.split_for(study.kit, name)[1]]
-        predicted = model.predictor.predict(inputs)
+        predicted = model.before_level(inputs)
         tried = evaluation_upload(kit.plan, name, predicted, targets, model.weights_digest())
         send(name, tried, f"{name}-evaluation")
         say(f"{name}: {adoption.comparison.advice}")
-    say("predbayes study finish: the same model, and the report with what sites found")
+    say("predbayes study finish: the model as sure as sites found, and their figures")
     recorded, result = study.finish()
     return study.result_folder(recorded.number), result
 

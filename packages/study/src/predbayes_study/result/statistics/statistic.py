@@ -55,6 +55,11 @@ class HeldOutRows:
         """The values by row, (N,), of each measure of the plan's task."""
         return task_of(self.plan).values(self.plan, self.said, self.targets)
 
+    @cached_property
+    def echo(self) -> tuple[float, ...]:
+        """How sure the model should be, as far as these rows can say."""
+        return task_of(self.plan).echo(self.plan, self.said, self.unclipped, self.targets)
+
     def risks(self, index: int) -> Risks:
         """The risks of one class, against all others."""
         log_probs = self.said.predictive.log_probs[:, index].double()
