@@ -22,6 +22,7 @@ NAMES = (
     "gate",
     "hospitals",
     "largetable",
+    "level",
     "malicious",
     "manysites",
     "membership",
