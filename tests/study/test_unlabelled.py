@@ -19,6 +19,7 @@ from predbayes_study.report.report import render_card, render_report
 from predbayes_study.report.unlabelled import in_short
 from predbayes_study.result.evaluation import evaluation_upload
 from predbayes_study.result.model import CalibratedModel
+from predbayes_study.result.schema import Between
 from tests.study.report.test_report import Page
 from tests.study.world import SITES, make_world
 
@@ -105,6 +106,27 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
     assert "but by the sites: see the top of this card" in card
     assert "It could not be judged" not in card
     assert in_short(plan, again).startswith("Sites set how sure the model is, by 300 held-out rows")
+
+    one_site = {"inverse_temperature": 3.0, "without": 1.0, "decided_by": SITES[0]}
+    between = Between(
+        measure="slope",
+        of="event",
+        p_value=0.001,
+        num_sites=5,
+        lowest=(SITES[1], 0.3),
+        highest=(SITES[2], 1.4),
+        sites=(SITES[1],),
+    )
+    level = again.at_sites.level.model_copy(update=one_site)
+    told = again.at_sites.model_copy(update={"level": level, "between": (between,)})
+    apart = again.model_copy(update={"at_sites": told})
+    page = Page(render_report(plan, apart, public=False)).text
+    assert f"How sure the model is depends on what {SITES[0]} says" in page
+    assert f"runs from 0.30 ({SITES[1]}) to 1.40 ({SITES[2]})" in page
+    assert in_short(plan, apart).startswith("The sites differ by more than chance")
+    for html in (render_report(plan, apart, public=True), render_card(plan, apart)):
+        assert "The sites differ by more than chance" in Page(html).text
+        assert not [site for site in SITES if site in Page(html).text]
 
     few = again.model_copy(update={"at_sites": again.at_sites.model_copy(update={"public": False})})
     page = Page(render_report(plan, few, public=True)).text

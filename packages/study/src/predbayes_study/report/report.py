@@ -199,8 +199,10 @@ def without_sites(result: Result) -> Result:
         level = at_sites.level and at_sites.level.model_copy(
             update={"decided_by": "", "without": None}
         )
+        unnamed = {"lowest": None, "highest": None, "sites": ()}
+        between = tuple(one.model_copy(update=unnamed) for one in at_sites.between)
         change = {"sites": (), "pooled": bare, "group_words": "", "coverages": coverages}
-        change |= {"level": level}
+        change |= {"level": level, "between": between}
         at_sites = at_sites.model_copy(update=change) if at_sites.public else None
     return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites, "extras": {}})
 

@@ -36,7 +36,7 @@ def opening(result: Result, *, public: bool) -> list[str]:
     told = ASK if result.at_sites is None else f"{_num_sites(result.at_sites)} sent theirs"
     if public and result.at_sites is not None and not result.at_sites.public:
         told = f"{told}, too few sites or rows to be shown in public"
-    lines = [] if result.at_sites is None else _one_site(result.at_sites)
+    lines = [] if public or result.at_sites is None else _one_site(result.at_sites)
     why = "No reference row has a label: nothing was tuned, and nothing"
     if result.pool.method == "moments":
         why = "There is no label of a reference row: nothing"
@@ -48,7 +48,40 @@ def opening(result: Result, *, public: bool) -> list[str]:
 
 
 def trusted(plan: Plan, result: Result) -> str:
-    """Say what may be said about calibration: by the sites, if there are no labels."""
+    """Say what may be said about calibration: first whether sites differ."""
+    return f"{between_words(result.at_sites)}{_trusted(plan, result)}"
+
+
+def between_words(found: AtSites | None) -> str:
+    """Say in what sites differ, before anything is said of their mean; nothing if they don't."""
+    if found is None or not found.between:
+        return ""
+    named = sorted({site for one in found.between for site in one.sites})
+    parts = []
+    for one in found.between:
+        what = f"the calibration {one.measure}"
+        if len({other.of for other in found.between}) > 1:
+            what += f" of “{one.of}”"
+        if one.lowest is not None and one.highest is not None:
+            what += (
+                f" runs from {plain(one.lowest[1], 2)} ({one.lowest[0]}) to "
+                f"{plain(one.highest[1], 2)} ({one.highest[0]})"
+            )
+        parts.append(what)
+    text = (
+        "The sites differ by more than chance in how right the risks are, so don’t go by their "
+        f"mean: {', and '.join(parts)}. "
+    )
+    if named:
+        verb = "stands" if len(named) == 1 else "stand"
+        text += (
+            f"{' and '.join(named)} {verb} out: let them adopt the model (`predbayes site adopt`), "
+            "or do not use it there. "
+        )
+    return text
+
+
+def _trusted(plan: Plan, result: Result) -> str:
     if not is_unlabelled(result):
         return result.verdict
     if result.at_sites is None:
@@ -98,9 +131,7 @@ def _one_site(found: AtSites) -> list[str]:
 
 def in_short(plan: Plan, result: Result) -> str:
     """Return the verdict for a terminal: without labels what sites found, or how to ask them."""
-    if not is_unlabelled(result):
-        return result.verdict
-    if result.at_sites is None:
+    if is_unlabelled(result) and result.at_sites is None:
         return (
             "No reference row has a label, so how good and how calibrated the model is comes from "
             f"sites' evaluations. {ASK}."

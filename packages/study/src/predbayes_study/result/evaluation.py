@@ -20,6 +20,7 @@ from predbayes.predictive.families import Predictive
 from predbayes.predictive.measures import MEASURES
 from predbayes_study.payloads.details import Evaluation, evaluation_of, with_evaluation
 from predbayes_study.plan.schema import Plan
+from predbayes_study.result.between import between_sites
 from predbayes_study.result.groups import pooled_looks, words_of
 from predbayes_study.result.schema import FEWEST_TO_POOL, AtSites, Evaluated
 from predbayes_study.result.statistics import STATISTICS
@@ -116,9 +117,11 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
         for name in pooled.metrics
         if MEASURES[name].is_share
     }
+    sites = tuple(_pooled(plan, [found], site) for site, found in sorted(sent.items()))
     return AtSites(
-        sites=tuple(_pooled(plan, [found], site) for site, found in sorted(sent.items())),
+        sites=sites,
         pooled=pooled,
+        between=between_sites(sites),
         group_words=(
             words_of(pooled_looks(pooled.groups), len(pooled.groups))
             if task_of(plan).compares_sums

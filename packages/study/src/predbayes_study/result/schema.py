@@ -257,6 +257,18 @@ class FoundLevel(Section):
     without: Sparse[Finite | None] = None
 
 
+class Between(Section):
+    """A figure in which sites differ by more than chance."""
+
+    measure: str  # of `predbayes.predictive.risk`
+    of: str  # the class whose risks it is of
+    p_value: Finite  # by itself
+    num_sites: int
+    lowest: tuple[str, Finite] | None  # the site, and what it found; None where no site is named
+    highest: tuple[str, Finite] | None
+    sites: tuple[str, ...]  # that stand out
+
+
 class AtSites(Section):
     """How the model does at the sites, from what they sent about it."""
 
@@ -264,6 +276,8 @@ class AtSites(Section):
     pooled: Evaluated  # of all their rows
     group_words: Words = ""  # which differences are larger than chance
     coverages: Sparse[tuple[Coverage, ...]] = ()
+    # In what sites differ, the surest first.
+    between: Sparse[tuple[Between, ...]] = ()
     # What these figures changed of the model; they are of the model before that.
     level: Sparse[FoundLevel | None] = None
     public: bool  # whether what is pooled tells of no single site and of no few rows

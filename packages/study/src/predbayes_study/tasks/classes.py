@@ -396,6 +396,8 @@ class Classes(SharesTask[Categorical]):
             f"{percent(metrics['accuracy'].value)} of cases are right; NLL "
             f"{plain(metrics['nll'].value, 3)}."
         )
+        if found.between:
+            return f"{words} These are means over sites that differ."
         if len(found.pooled.risks) == 1:
             return f"{words} {_by_risk(found.pooled.risks[0], found.pooled.num_rows)}"
         words += (

@@ -1,0 +1,97 @@
+r"""Do sites agree on how right the stated risks are? Asked before anything is said of their mean.
+
+A mean over sites hides that risks are too extreme at some and not spread out enough at others, or
+too high at some and too low at others. Each site that counts sends its calibration slope and
+intercept x_k with the variance v_k. If all sites are alike,
+
+    Q = sum_k (x_k - m)^2 / v_k,    m = sum_k (x_k / v_k) / sum_k (1 / v_k),
+
+is chi-squared with one degree of freedom less than there are sites (Cochran, 1954). Slopes and
+intercepts, of more than two classes those of each class, are held against 0.05 together (Holm,
+1979). Sites stand out that have to be left out, the farthest from the mean of the others first,
+until the rest is alike. If that is half of them or more, none is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # whose parts load when they are used
+
+from predbayes.predictive.estimate import Estimate, Z
+from predbayes_study.result.schema import Between, Evaluated
+
+Array = npt.NDArray[np.float64]
+
+ALPHA = 0.05
+
+_MEASURES = ("slope", "intercept")
+
+
+def between_sites(sites: Sequence[Evaluated]) -> tuple[Between, ...]:
+    """Return in what sites differ by more than chance, the surest first."""
+    found = []
+    for measure, of in _told(sites):
+        values = {
+            site.site: risk.metrics[measure]
+            for site in sites
+            for risk in site.risks
+            if risk.name == of and measure in risk.metrics
+        }
+        if len(values) > 1:
+            found.append(_compared(measure, of, values))
+    found.sort(key=lambda one: one.p_value)
+    return tuple(found[: _num_found([one.p_value for one in found])])
+
+
+def _told(sites: Sequence[Evaluated]) -> list[tuple[str, str]]:
+    names = dict.fromkeys(risk.name for site in sites for risk in site.risks)
+    return [(measure, name) for name in names for measure in _MEASURES]
+
+
+def _compared(measure: str, of: str, values: Mapping[str, Estimate]) -> Between:
+    """Compare one figure of the sites."""
+    names = list(values)
+    means = np.array([values[name].value for name in names])
+    weights = np.array([(Z / (e.high - e.value)) ** 2 for e in values.values()])
+    return Between(
+        measure=measure,
+        of=of,
+        p_value=_heterogeneity(means, weights)[0],
+        num_sites=len(names),
+        lowest=(names[int(means.argmin())], float(means.min())),
+        highest=(names[int(means.argmax())], float(means.max())),
+        sites=tuple(sorted(names[k] for k in _apart(means, weights))),
+    )
+
+
+def _apart(means: Array, weights: Array) -> list[int]:
+    """Return who has to go until the others are alike; nobody if that is half of the sites."""
+    out: list[int] = []
+    rest = list(range(len(means)))
+    while len(rest) > 1:
+        p_value, farthest = _heterogeneity(means[rest], weights[rest])
+        if p_value > ALPHA:
+            break
+        out.append(rest.pop(farthest))
+    return out if 2 * len(out) < len(means) else []
+
+
+def _heterogeneity(means: Array, weights: Array) -> tuple[float, int]:
+    """Return the p-value of Q, and which site is farthest from the mean of all others."""
+    mean = float(weights @ means) / float(weights.sum())
+    q = float(weights @ (means - mean) ** 2)
+    others = weights.sum() - weights
+    z = (means - (weights @ means - weights * means) / others) / np.sqrt(1 / weights + 1 / others)
+    return float(scipy.stats.chi2.sf(q, len(means) - 1)), int(np.abs(z).argmax())
+
+
+def _num_found(p_values: Sequence[float]) -> int:
+    """Return how many of ascending p-values are below 0.05 by Holm's method."""
+    for place, p_value in enumerate(p_values):
+        if math.isnan(p_value) or p_value > ALPHA / (len(p_values) - place):
+            return place
+    return len(p_values)
