@@ -259,7 +259,8 @@ class Analysis:
             shown = task.calibration(plan, predicted, targets, rng=self.rng("reliability"))
         shown_as = {task.shown_as: shown}
         groups, group_words = group_scores(plan, self.reference.inputs[rows], predicted, targets)
-        can_judge, words = verdict(plan, len(targets), shown, cautions)
+        risks = task.risks(plan, predicted, targets, rng=self.rng("risks"))
+        can_judge, words = verdict(plan, len(targets), shown, cautions, risks)
         in_order = tuple(sorted(sites, key=lambda site: site.site))
         result = Result(
             number=meta.number,
@@ -281,7 +282,7 @@ class Analysis:
             student=student,
             paid=self._paid(own, predicted),
             class_shares=task.class_shares(plan, targets),
-            risks=task.risks(plan, predicted, targets, rng=self.rng("risks")),
+            risks=risks,
             groups=groups,
             group_words=group_words,
             importances=importances(

@@ -114,10 +114,19 @@ class Bin(Section):
     null_high: Finite
 
 
+class Factor(Section):
+    """By how much log odds would have to be multiplied to be right."""
+
+    value: Finite
+    p_value: Finite  # of a factor of 1, by a likelihood ratio
+    power: Finite  # share of as large studies in which a factor of 1.3, either way, has p < 0.05
+
+
 class Reliability(Section):
     """Calibration of a classification."""
 
     ece: Estimate
+    factor: Sparse[Factor | None] = None  # None where every row was predicted right for certain
     null: Finite  # the ECE of a perfectly calibrated model with as many rows
     bins: tuple[Bin, ...]
 

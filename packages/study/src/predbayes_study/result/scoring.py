@@ -16,7 +16,7 @@ from predbayes.predictive import measures
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.measures import Measure
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.schema import Scores
+from predbayes_study.result.schema import ClassRisk, Scores
 from predbayes_study.tasks import task_of
 
 _NOTHING = "No miscalibration was found"
@@ -57,6 +57,7 @@ def verdict(
     num_scored: int,
     shown: Any,
     cautions: Sequence[str] = (),
+    risks: Sequence[ClassRisk] = (),
 ) -> tuple[bool, str]:
     """Say whether calibration can be judged, and what may be said about it.
 
@@ -71,4 +72,4 @@ def verdict(
             f"{least:,} that the plan asks for."
         )
     nothing = _IN_PART if cautions else _NOTHING
-    return task_of(plan).verdict(plan, shown, num_scored, nothing)
+    return task_of(plan).verdict(plan, shown, num_scored, nothing, risks)

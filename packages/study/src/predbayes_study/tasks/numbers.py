@@ -28,7 +28,7 @@ from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Gaussian
 from predbayes.predictive.measures import LARGEST, MEASURES, TargetUnit
 from predbayes_study.plan.schema import Plan, Positive
-from predbayes_study.result.schema import AtSites, IntervalCalibration, Level
+from predbayes_study.result.schema import AtSites, ClassRisk, IntervalCalibration, Level
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tasks.blocks import Alike, blocks_of, middles, within
@@ -247,10 +247,15 @@ class Numbers(Task[Gaussian]):
         return IntervalCalibration(pit=tuple(deciles), null_low=low, null_high=high, levels=levels)
 
     def verdict(
-        self, plan: Plan, shown: IntervalCalibration, num_rows: int, nothing: str
+        self,
+        plan: Plan,
+        shown: IntervalCalibration,
+        num_rows: int,
+        nothing: str,
+        risks: Sequence[ClassRisk] = (),
     ) -> tuple[bool, str]:
         """Judge by the widest interval."""
-        del plan
+        del plan, risks
         widest = shown.levels[-1]
         share = widest.coverage
         value, low, high = (f"{100 * x:.1f}" for x in (share.value, share.low, share.high))

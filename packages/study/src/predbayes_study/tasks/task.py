@@ -224,7 +224,14 @@ class Task(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def verdict(self, plan: Plan, shown: Any, num_rows: int, nothing: str) -> tuple[bool, str]:
+    def verdict(
+        self,
+        plan: Plan,
+        shown: Any,
+        num_rows: int,
+        nothing: str,
+        risks: Sequence[ClassRisk] = (),
+    ) -> tuple[bool, str]:
         """Return whether calibration can be judged, and what may be said about it.
 
         Args:
@@ -232,6 +239,7 @@ class Task(ABC, Generic[P]):
             shown: What `calibration` found.
             num_rows: Rows that were scored.
             nothing: The begin of a sentence that says that nothing was found.
+            risks: What was found of the risks of classes, which it must not contradict.
         """
 
     def risks(

@@ -31,7 +31,7 @@ from predbayes.predictive.survival import (
     risk_groups,
 )
 from predbayes_study.plan.schema import Plan
-from predbayes_study.result.schema import AtSites, Curves, RiskGroup
+from predbayes_study.result.schema import AtSites, ClassRisk, Curves, RiskGroup
 from predbayes_study.rules import Finding, error, warning
 from predbayes_study.tables.problem import Kind
 from predbayes_study.tasks.blocks import Alike, blocks_of, middles, within
@@ -268,8 +268,16 @@ class Times(SharesTask[Survival]):
             else f"hardly a scored row was seen to the horizon of {horizon_of(plan)}",
         )
 
-    def verdict(self, plan: Plan, shown: Curves, num_rows: int, nothing: str) -> tuple[bool, str]:
+    def verdict(
+        self,
+        plan: Plan,
+        shown: Curves,
+        num_rows: int,
+        nothing: str,
+        risks: Sequence[ClassRisk] = (),
+    ) -> tuple[bool, str]:
         """Judge by the risk at the horizon; not where few rows were seen so long, or had events."""
+        del risks
         gap = shown.gap
         if shown.unsure or gap is None:
             return False, f"Calibration cannot be judged: {shown.unsure}."
