@@ -30,6 +30,7 @@ from predbayes_study.result.scoring import measures_of
 from predbayes_study.tables import sitefile
 from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.tasks.classes import Intercept
+from predbayes_study.tasks.echo import ModelLevel
 from predbayes_study.tasks.numbers import ShiftScale
 from predbayes_study.trust.signing import PublicKey
 from tests.study.extras.survey.test_in_study import survey
@@ -208,7 +209,8 @@ def test_every_key_of_the_json_files_is_in_the_docs(study):
     folder = study.result_folder(1) / "model"
     header = json.loads((folder / "model.json").read_text())
     rows = rows_after("| key of `model.json` |")
-    assert sorted(rows) == sorted([*header, "adjustment"])
+    assert sorted(rows) == sorted([*header, "level", "adjustment"])
+    assert all(f"`{name}`" in rows["level"][1] for name in ModelLevel.model_fields)
     for kind in (Intercept, ShiftScale):
         assert all(f"`{name}`" in rows["adjustment"][1] for name in kind.model_fields)
         assert f"`{kind.model_fields['kind'].default}`" in rows["adjustment"][1]
