@@ -166,8 +166,8 @@ class Training:
         num_rows = len(trained)
         if num_rows < plan.rules.min_rows:
             raise DataError(
-                f"fewer rows to train on than min_rows = {plan.rules.min_rows} of the plan: too few "
-                "to take part"
+                f"fewer rows to train on than min_rows = {plan.rules.min_rows} of the plan, so "
+                "they are too few to take part"
             )
         policy.require(
             replace(
