@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from predbayes.errors import UploadError
 from predbayes.predictive.families import Categorical, Gaussian, Survival
@@ -18,7 +19,7 @@ from predbayes_study.report.unlabelled import level_words
 from predbayes_study.result.evaluation import check_evaluation, evaluate, evaluation_upload
 from predbayes_study.result.level import level_of
 from predbayes_study.result.model import CalibratedModel
-from predbayes_study.tasks.echo import SHIFTS, TIMES, TIMES_OF_TWO, ModelLevel
+from predbayes_study.tasks.echo import SHIFTS, TIMES, TIMES_OF_TWO, ModelLevel, is_possible
 from tests.study.world import SITES, frozen, make_world
 
 PLAN = """
@@ -152,6 +153,20 @@ class TestLevel:
         level = ModelLevel(inverse_temperature=4.0).apply(wide)
         assert (float(level.mean), float(level.var)) == pytest.approx((3.0, 1.0))
 
+    @pytest.mark.parametrize("given", [{"inverse_temperature": 1e100}, {"shifts": (0.0, 1e100)}])
+    def test_none_can_make_predictions_overflow(self, given):
+        with pytest.raises(ValidationError):
+            ModelLevel.model_validate({"inverse_temperature": 1.0, **given})
+
+    @pytest.mark.parametrize("num", [2, 3, 10])
+    def test_the_surest_and_most_wrong_rows_have_a_possible_echo(self, num):
+        """So no honest site is refused."""
+        plan, targets = plan_of(classes(num)), torch.zeros(60).long()
+        said = Categorical(torch.tensor([-80.0] * (num - 1) + [0.0]).expand(60, -1))
+        found = evaluate(plan, said, targets, "0" * 64)
+        assert is_possible(found.echo, num, 60)
+        assert is_possible(evaluate(plan, said, targets + num - 1, "0" * 64).echo, num, 60)
+
     def test_grids_have_the_level_that_changes_nothing(self):
         assert 1.0 in TIMES
         assert 1.0 in TIMES_OF_TWO
@@ -171,6 +186,12 @@ def test_an_echo_of_other_numbers_is_refused(num):
     for echo in (None, told.echo[1:], (*told.echo, 1.0), (told.echo[0] + 0.123456, *told.echo[1:])):
         changed = with_evaluation(info, told.model_copy(update={"echo": echo}))
         with pytest.raises(UploadError, match="echo"):
+            check_evaluation(plan, changed)
+    drowning = [(sign * 1e9, *told.echo[1:]) for sign in (-1, 1)]
+    drowning += [(*told.echo[:-1], sign * 1e9) for sign in (-1, 1)]
+    for echo in drowning:
+        changed = with_evaluation(info, told.model_copy(update={"echo": echo}))
+        with pytest.raises(UploadError, match="echo cannot be that of 60 rows"):
             check_evaluation(plan, changed)
     labelled = plan_of(classes(num), "labelled = 20")
     with pytest.raises(UploadError, match="echo"):

@@ -33,7 +33,7 @@ from predbayes_study.result.statistics.disclosure import (
 )
 from predbayes_study.result.statistics.statistic import HeldOutRows
 from predbayes_study.tasks import task_of
-from predbayes_study.tasks.echo import asks_for_echo
+from predbayes_study.tasks.echo import asks_for_echo, is_possible
 
 
 @contextmanager
@@ -104,6 +104,8 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
         raise UploadError(f"its echo does not have the plan's {expected} numbers")
     if any(rounded(number) != number for number in evaluation.echo or ()):
         raise UploadError(f"its echo has more than {DIGITS} digits")
+    if evaluation.echo and not is_possible(evaluation.echo, plan.num_outputs, num_rows):
+        raise UploadError(f"its echo cannot be that of {num_rows:,} rows")
 
 
 def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:

@@ -35,19 +35,21 @@ A weak prior keeps few rows from deciding much: log t ~ N(0, 1), b ~ N(0, 1.5^2)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # whose parts load when they are used
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from predbayes.exchange.strict import Finite, Strict
+from predbayes.exchange.strict import Strict
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes_study.payloads.details import Evaluation
-from predbayes_study.plan.schema import Plan, Positive
+from predbayes_study.plan.schema import Plan
 
 Array = npt.NDArray[np.float64]
 
@@ -58,15 +60,18 @@ TIMES_OF_TWO = tuple(2.0 ** (step / 2) for step in range(-4, 7))
 SHIFTS = tuple(step / 2 for step in range(-4, 5))
 """Where t and b are tried with two classes: 99 points."""
 
+SLACK = 0.006
+"""Share by which rounding may change a number, and a little more."""
+
 _LOG_TIME_STD, _SHIFT_STD = 1.0, 1.5
 _FINEST = 401  # points at which a curve is looked up
 
 
 class ModelLevel(Strict):
-    """What a model is multiplied by and shifted by, in natural coordinates."""
+    """What a model is multiplied by and shifted by, in natural coordinates: as far as grids go."""
 
-    inverse_temperature: Positive
-    shifts: tuple[Finite, ...] = ()
+    inverse_temperature: Annotated[float, Field(ge=0.1, le=10, allow_inf_nan=False)]
+    shifts: tuple[Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)], ...] = ()
 
     def apply(self, predictive: Predictive) -> Predictive:
         """Return a predictive at this level."""
@@ -91,6 +96,20 @@ class Heard(NamedTuple):
 def asks_for_echo(plan: Plan) -> bool:
     """Return whether sites say how sure the model should be: no reference row has a label."""
     return not (plan.reference.labelled or plan.reference.evaluate)
+
+
+def is_possible(echo: Sequence[float], num_classes: int, num_rows: int) -> bool:
+    """Return whether rows can have such an echo: a single site's must not drown all others.
+
+    No log-probability of a block is below that of a hundredth of an equal share (`Task.alike`).
+    """
+    least = num_rows * math.log(101 * num_classes) * (1 + SLACK)
+    if num_classes == 2:
+        most = (TIMES_OF_TWO[-1] + 1) * least + SHIFTS[-1] * num_rows
+        return all(abs(number) <= most for number in echo)
+    means, variances = echo[: len(TIMES)], echo[len(TIMES) :]
+    possible = all(-least <= mean <= 0 for mean in means)
+    return possible and all(0 <= variance <= least**2 / num_rows for variance in variances)
 
 
 def echo_of_two(said: Categorical, targets: Tensor) -> tuple[float, ...]:
