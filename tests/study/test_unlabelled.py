@@ -99,6 +99,7 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
     assert ("a site sends one from 100 held-out rows on" in page) is bool(plan.target.classes)
     assert "by what 5 sites found on 300 held-out rows of their own" in page
     assert "Sites set how sure the model is, by 300 held-out rows" in page
+    assert "are of the model before sites set how sure it is" in page
     for html in (page, Page(render_report(plan, again, public=True)).text):
         assert "How good it is was measured by sites" in html
         assert "could not be measured" not in html

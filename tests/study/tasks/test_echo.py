@@ -19,6 +19,7 @@ from predbayes_study.report.unlabelled import level_words
 from predbayes_study.result.evaluation import check_evaluation, evaluate, evaluation_upload
 from predbayes_study.result.level import level_of
 from predbayes_study.result.model import CalibratedModel
+from predbayes_study.result.statistics.disclosure import rounded
 from predbayes_study.tasks.echo import SHIFTS, TIMES, TIMES_OF_TWO, ModelLevel, is_possible
 from tests.study.world import SITES, frozen, make_world
 
@@ -158,7 +159,23 @@ class TestLevel:
         with pytest.raises(ValidationError):
             ModelLevel.model_validate({"inverse_temperature": 1.0, **given})
 
-    @pytest.mark.parametrize("num", [2, 3, 10])
+    @pytest.mark.parametrize("draw", range(12))
+    @pytest.mark.parametrize("time", [0.3, 1.0, 4.0])
+    def test_honest_echoes_are_possible(self, draw, time):
+        """Of few rows and many, too sure and too unsure: none is refused."""
+        for num, made in ((2, two(60 + 20 * draw, time, 0.5, draw)), (10, ten(50, time, draw))):
+            found = evaluate(plan_of(classes(num)), *made, "0" * 64)
+            assert found.echo is None or is_possible(found.echo, num, len(made[1]))
+
+    def test_few_events_leave_no_echo(self):
+        """Their number follows from the echo of two classes."""
+        said, _ = two(60, 1.0, 0.0)
+        for events, is_there in ((4, False), (5, True), (55, True), (56, False)):
+            targets = (torch.arange(60) < events).long()
+            found = evaluate(plan_of(classes(2)), said, targets, "0" * 64)
+            assert (found.echo is not None) is is_there
+
+    @pytest.mark.parametrize("num", [3, 10])
     def test_the_surest_and_most_wrong_rows_have_a_possible_echo(self, num):
         """So no honest site is refused."""
         plan, targets = plan_of(classes(num)), torch.zeros(60).long()
@@ -183,7 +200,7 @@ def test_an_echo_of_other_numbers_is_refused(num):
     info = evaluation_upload(plan, "Basel", said, targets, "0" * 64).info
     told = evaluation_of(info)
     check_evaluation(plan, info)
-    for echo in (None, told.echo[1:], (*told.echo, 1.0), (told.echo[0] + 0.123456, *told.echo[1:])):
+    for echo in (told.echo[1:], (*told.echo, 1.0), (told.echo[0] + 0.123456, *told.echo[1:])):
         changed = with_evaluation(info, told.model_copy(update={"echo": echo}))
         with pytest.raises(UploadError, match="echo"):
             check_evaluation(plan, changed)
@@ -193,6 +210,11 @@ def test_an_echo_of_other_numbers_is_refused(num):
         changed = with_evaluation(info, told.model_copy(update={"echo": echo}))
         with pytest.raises(UploadError, match="echo cannot be that of 60 rows"):
             check_evaluation(plan, changed)
+    bent = list(told.echo)  # a spike that pulls the least value to one point
+    bent[3] -= 20.0
+    changed = with_evaluation(info, told.model_copy(update={"echo": tuple(map(rounded, bent))}))
+    with pytest.raises(UploadError, match="echo cannot be that of 60 rows"):
+        check_evaluation(plan, changed)
     labelled = plan_of(classes(num), "labelled = 20")
     with pytest.raises(UploadError, match="echo"):
         check_evaluation(labelled, info)

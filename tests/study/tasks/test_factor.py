@@ -64,7 +64,7 @@ class TestVerdict:
         judged, words = self.said(1.0)
         assert judged
         assert words.startswith(f"{self.NOTHING} on 1,000 scored rows: the expected")
-        assert "off by a factor of 1.3 would be found out in 100 of 100 studies" in words
+        assert "off by a factor of 1.3 would be found out in about 100 of 100 studies" in words
 
     @pytest.mark.parametrize(("time", "side"), [(0.6, "too extreme"), (1.7, "not sure enough")])
     def test_a_factor_is_said_with_its_side(self, time, side):

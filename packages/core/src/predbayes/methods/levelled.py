@@ -41,6 +41,7 @@ TIMES = tuple(2.0 ** (step / 4) for step in range(-8, 13))
 """Where S is asked for, from 1/4 to 8."""
 
 _ECHO, _STUDENT, _TIMES = "echo", "student.", "inverse_temperature"
+_MOST = 1e15
 _FINEST = 801  # points at which the curve between these is looked up
 
 
@@ -124,6 +125,8 @@ class Levelled:
         echo = upload.arrays.get(_ECHO)
         if upload.info.kind != _ECHO or echo is None or echo.shape != (len(TIMES),):
             raise UploadError(f"site {upload.info.site!r} sent no echo of {len(TIMES)} sums")
+        if float(echo.abs().max()) > _MOST:
+            raise UploadError(f"the echo of site {upload.info.site!r} is too large to be of rows")
         return TensorSum({_ECHO: echo})
 
     def finish(

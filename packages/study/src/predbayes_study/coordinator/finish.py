@@ -238,7 +238,7 @@ def evaluated(study: Study, state: State, found: Conclusion) -> Conclusion:
     sent = state.evaluations_of(found.model.weights_digest())
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
     infos = _usable(received, lambda accepted: _evaluation(study, accepted))
-    shown = at_sites(study.plan, infos)
+    shown = at_sites(study.plan, infos, found.result.out)
     # A site that is left out of the model has no part in its level, nor in what is promised.
     counted = {
         info.site: (info.num_rows, evaluation_of(info))

@@ -41,6 +41,7 @@ from predbayes_study.payloads.details import seen_by
 from predbayes_study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes_study.result.accepted import AcceptedAttachment
 from predbayes_study.result.analysis import ResultMeta
+from predbayes_study.result.model import HEADER_FILE, read_header
 from predbayes_study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes_study.store.files import LOCK, RUN_LOCK
 from predbayes_study.trust.coordinator import CoordinatorPublicKey
@@ -282,7 +283,11 @@ class _Check:
             other = [f"{n} {made.get(n)}, here {v}" for n, v in here.items() if made.get(n) != v]
             why = f" (it was made with {'; '.join(other)})" if other else ""
             return [f"rebuilding gives another result than number {last.number}{why}"]
-        shown = evaluated(study, state, found).result
+        made_again = evaluated(study, state, found)
+        shown = made_again.result
+        header = read_header(study.result_folder(last.number) / MODEL_FOLDER / HEADER_FILE)
+        if header.level != made_again.model.level:
+            return [f"the model of result {last.number} is not as sure as the sites' figures say"]
         if shown.at_sites != before.at_sites:
             return [f"result {last.number} does not show what the sites' evaluations say"]
         if shown.extras != before.extras:

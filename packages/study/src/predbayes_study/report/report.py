@@ -196,11 +196,18 @@ def without_sites(result: Result) -> Result:
         bare = pooled.model_copy(update={"bins": (), "risks": risks, "groups": ()})
         few = pooled.scores is None or pooled.scores.num_sites < FEWEST_TO_POOL
         coverages = () if few else at_sites.coverages
-        level = at_sites.level and at_sites.level.model_copy(
-            update={"decided_by": "", "without": None}
-        )
+        level = at_sites.level
+        if level is not None and level.num_sites < FEWEST_TO_POOL:
+            level = None
+        if level is not None:
+            bare_level = {"decided_by": "", "without": None, "shift_without": 0.0}
+            level = level.model_copy(update=bare_level)
         unnamed = {"lowest": None, "highest": None, "sites": ()}
-        between = tuple(one.model_copy(update=unnamed) for one in at_sites.between)
+        between = tuple(
+            one.model_copy(update=unnamed)
+            for one in at_sites.between
+            if one.num_sites >= FEWEST_TO_POOL
+        )
         change = {"sites": (), "pooled": bare, "group_words": "", "coverages": coverages}
         change |= {"level": level, "between": between}
         at_sites = at_sites.model_copy(update=change) if at_sites.public else None

@@ -14,6 +14,7 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.result.schema import AtSites, FoundLevel, Result
 from predbayes_study.result.statistics.disclosure import FEWEST_COUNTED
 from predbayes_study.tasks import task_of
+from predbayes_study.tasks.echo import TIMES
 from predbayes_study.wording import counted, plain
 
 _MOST_BY_ONE = 1.5  # times, by which one site may change how sure the model is
@@ -94,6 +95,8 @@ def _trusted(plan: Plan, result: Result) -> str:
     rows = counted(result.at_sites.pooled.num_rows, "held-out row")
     told = f"what {_num_sites(result.at_sites)} found on {rows} of their own: {found}"
     level = result.at_sites.level
+    if level is None and not result.at_sites.sites:  # in public it may be hidden
+        return f"By {told}"
     if level is None:
         return f"By {told} These rows could not set how sure the model is: it is as its pool."
     return f"{level_words(plan, level)} Before that, by {told}"
@@ -102,9 +105,10 @@ def _trusted(plan: Plan, result: Result) -> str:
 def level_words(plan: Plan, level: FoundLevel) -> str:
     """Say what sites' held-out rows changed of the model."""
     rows = counted(level.num_rows, "held-out row")
+    end = {TIMES[0]: "at most ", TIMES[-1]: "at least "}.get(level.inverse_temperature, "")
     text = (
-        f"Sites set how sure the model is, by {rows}: {plain(level.inverse_temperature, 2)} times "
-        "as sure as their pool"
+        f"Sites set how sure the model is, by {rows}: {end}{plain(level.inverse_temperature, 2)} "
+        "times as sure as their pool"
     )
     if level.without is not None:
         text += f" ({plain(level.without, 2)} without {level.decided_by}, which changes it most)"
@@ -119,14 +123,21 @@ def _one_site(found: AtSites) -> list[str]:
     level = found.level
     if level is None or level.without is None:
         return []
-    times = level.inverse_temperature / level.without
-    if 1 / _MOST_BY_ONE <= times <= _MOST_BY_ONE:
+    times = abs(math.log(level.inverse_temperature / level.without))
+    shift = level.shifts[1] - level.shifts[0] if level.shifts else 0.0
+    if max(times, abs(shift - level.shift_without)) <= math.log(_MOST_BY_ONE):
         return []
-    return [
+    text = (
         f"How sure the model is depends on what {level.decided_by} says: it is "
         f"{plain(level.inverse_temperature, 2)} times as sure as the pool, and would be "
-        f"{plain(level.without, 2)} times without that site."
-    ]
+        f"{plain(level.without, 2)} times without that site"
+    )
+    if level.shifts:
+        text += (
+            f"; odds are multiplied by {plain(math.exp(shift), 2)}, and would be by "
+            f"{plain(math.exp(level.shift_without), 2)}"
+        )
+    return [f"{text}."]
 
 
 def in_short(plan: Plan, result: Result) -> str:

@@ -56,11 +56,11 @@ def _compared(measure: str, of: str, values: Mapping[str, Estimate]) -> Between:
     """Compare one figure of the sites."""
     names = list(values)
     means = np.array([values[name].value for name in names])
-    weights = np.array([(Z / (e.high - e.value)) ** 2 for e in values.values()])
+    weights = np.array([(Z / max(e.high - e.value, 1e-6)) ** 2 for e in values.values()])
     return Between(
         measure=measure,
         of=of,
-        p_value=_heterogeneity(means, weights)[0],
+        p_value=_heterogeneity(means, weights),
         num_sites=len(names),
         lowest=(names[int(means.argmin())], float(means.min())),
         highest=(names[int(means.argmax())], float(means.max())),
@@ -73,20 +73,23 @@ def _apart(means: Array, weights: Array) -> list[int]:
     out: list[int] = []
     rest = list(range(len(means)))
     while len(rest) > 1:
-        p_value, farthest = _heterogeneity(means[rest], weights[rest])
-        if p_value > ALPHA:
+        if _heterogeneity(means[rest], weights[rest]) > ALPHA:
             break
-        out.append(rest.pop(farthest))
+        out.append(rest.pop(_farthest(means[rest], weights[rest])))
     return out if 2 * len(out) < len(means) else []
 
 
-def _heterogeneity(means: Array, weights: Array) -> tuple[float, int]:
-    """Return the p-value of Q, and which site is farthest from the mean of all others."""
+def _heterogeneity(means: Array, weights: Array) -> float:
+    """Return the p-value of Q."""
     mean = float(weights @ means) / float(weights.sum())
-    q = float(weights @ (means - mean) ** 2)
-    others = weights.sum() - weights
+    return float(scipy.stats.chi2.sf(float(weights @ (means - mean) ** 2), len(means) - 1))
+
+
+def _farthest(means: Array, weights: Array) -> int:
+    """Return which site is farthest from the mean of all others, in standard errors."""
+    others = (weights.sum() - weights).clip(1e-9)
     z = (means - (weights @ means - weights * means) / others) / np.sqrt(1 / weights + 1 / others)
-    return float(scipy.stats.chi2.sf(q, len(means) - 1)), int(np.abs(z).argmax())
+    return int(np.abs(z).argmax())
 
 
 def _num_found(p_values: Sequence[float]) -> int:

@@ -7,7 +7,7 @@ people is in `predbayes_study.result.statistics.disclosure`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from pydantic import ValidationError
@@ -100,7 +100,7 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
         if sent is not None:
             statistic.check(plan, sent, evaluation, num_rows)
     expected = task_of(plan).num_echo(plan) if asks_for_echo(plan) else 0
-    if len(evaluation.echo or ()) != expected:
+    if evaluation.echo is not None and len(evaluation.echo) != expected:
         raise UploadError(f"its echo does not have the plan's {expected} numbers")
     if any(rounded(number) != number for number in evaluation.echo or ()):
         raise UploadError(f"its echo has more than {DIGITS} digits")
@@ -108,8 +108,13 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
         raise UploadError(f"its echo cannot be that of {num_rows:,} rows")
 
 
-def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
-    """Return what sites found with the model, each and together; None if none has sent anything."""
+def at_sites(
+    plan: Plan, received: Sequence[UploadInfo], out: Collection[str] = ()
+) -> AtSites | None:
+    """Return what sites found with the model, each and together; None if none has sent anything.
+
+    Sites that are left out of the model are not asked whether they differ from the others.
+    """
     sent = {info.site: (info.num_rows, evaluation_of(info)) for info in received}
     if not sent:
         return None
@@ -123,7 +128,7 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
     return AtSites(
         sites=sites,
         pooled=pooled,
-        between=between_sites(sites),
+        between=between_sites([site for site in sites if site.site not in out]),
         group_words=(
             words_of(pooled_looks(pooled.groups), len(pooled.groups))
             if task_of(plan).compares_sums

@@ -23,29 +23,39 @@ Sent = Mapping[str, tuple[int, Evaluation]]
 
 def level_of(plan: Plan, sent: Sent) -> FoundLevel | None:
     """Return how sure a model should be; None where labels say it, or sites cannot."""
+    sent = {site: one for site, one in sent.items() if one[1].echo or one[1].scores}
     found = _fitted(plan, sent)
     if found is None:
         return None
     changed = {
-        out: other.inverse_temperature
+        out: other
         for out in sent
         if (other := _fitted(plan, {site: one for site, one in sent.items() if site != out}))
     }
-    now = found.inverse_temperature
-    by = max(sorted(changed), key=lambda site: abs(math.log(changed[site] / now)), default="")
+    by = max(sorted(changed), key=lambda site: _distance(found, changed[site]), default="")
     return FoundLevel(
-        inverse_temperature=now,
+        inverse_temperature=found.inverse_temperature,
         shifts=found.shifts,
         num_rows=sum(rows for rows, _ in sent.values()),
         num_sites=len(sent),
         decided_by=by,
-        without=changed.get(by),
+        without=changed[by].inverse_temperature if by else None,
+        shift_without=_shift(changed[by]) if by else 0.0,
     )
+
+
+def _distance(one: ModelLevel, other: ModelLevel) -> float:
+    times = math.log(one.inverse_temperature / other.inverse_temperature)
+    return abs(times) + abs(_shift(one) - _shift(other))
+
+
+def _shift(level: ModelLevel) -> float:
+    return level.shifts[1] - level.shifts[0] if level.shifts else 0.0
 
 
 def _fitted(plan: Plan, sent: Sent) -> ModelLevel | None:
     if not sent or not asks_for_echo(plan):
         return None
     most = RowCaps.of(plan, [rows for rows, _ in sent.values()]).most
-    heard = [Heard(min(1.0, most / rows), rows, said) for rows, said in sent.values()]
+    heard = [Heard(min(1.0, most / rows), said) for rows, said in sent.values()]
     return task_of(plan).level(plan, heard)

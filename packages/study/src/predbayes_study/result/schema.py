@@ -115,7 +115,7 @@ class Bin(Section):
 
 
 class Factor(Section):
-    """By how much log odds would have to be multiplied to be right."""
+    """By how much log odds of several classes would have to be multiplied to be right."""
 
     value: Finite
     p_value: Finite  # of a factor of 1, by a likelihood ratio
@@ -126,7 +126,7 @@ class Reliability(Section):
     """Calibration of a classification."""
 
     ece: Estimate
-    factor: Sparse[Factor | None] = None  # None where every row was predicted right for certain
+    factor: Sparse[Factor | None] = None  # None where predictions have no spread
     null: Finite  # the ECE of a perfectly calibrated model with as many rows
     bins: tuple[Bin, ...]
 
@@ -264,6 +264,7 @@ class FoundLevel(Section):
     # The site without which it would change most, and what it would be; of one site none.
     decided_by: Sparse[str] = ""
     without: Sparse[Finite | None] = None
+    shift_without: Sparse[Finite] = 0.0  # of the second class's log odds, for two classes
 
 
 class Between(Section):

@@ -80,6 +80,7 @@ _FEWEST_GROUPS = 3  # one or two hold rows of every probability, and agree with 
 _NUM_DRAWS = 1000  # of a null band
 _FACTOR, _MOST_FACTOR = 1.3, 1e6
 _LEAST_SPREAD = 1e-9
+_WIDER = 2.2414 / 1.96  # normal quantiles of 2.5%, halved and not
 _NULL_ECE = 0.9  # of a calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 _MAX_STEPS = 100
 _TOLERANCE = 1e-10
@@ -307,7 +308,8 @@ class Classes(SharesTask[Categorical]):
         low, high = error.interval
         return Reliability(
             ece=Estimate(error.value, low, high),
-            factor=_factor(predictive, targets),
+            # Of two classes the event's slope says it, beside its level.
+            factor=None if predictive.log_probs.shape[1] == 2 else _factor(predictive, targets),
             null=error.null,
             bins=bins,
         )
@@ -320,11 +322,10 @@ class Classes(SharesTask[Categorical]):
         nothing: str,
         risks: Sequence[ClassRisk] = (),
     ) -> tuple[bool, str]:
-        """Judge by the expected calibration error, and by the factor of the log odds.
+        """Judge by the expected calibration error and, for several classes, by the factor.
 
-        The error finds what bends; of a factor of 1.3 it finds a quarter of what the likelihood
-        ratio finds on 350 rows. Each errs in 5% of studies of a calibrated model. What is said of
-        the event's risks must not contradict it.
+        For two classes the event's slope and its observed over expected take the factor's place.
+        Each of the two errs in 5% of studies of a calibrated model, and one of them in at most 10%.
         """
         del plan
         ece, null, factor = shown.ece, shown.null, shown.factor
@@ -333,24 +334,29 @@ class Classes(SharesTask[Categorical]):
             f"{ece.high:.3f}); a perfectly calibrated model would show about {null:.3f} on as many "
             "rows"
         )
-        told, is_off = [f"{words}."], ece.low > 0
+        told, is_off, power = [f"{words}."], ece.low > 0, None
+        if factor is not None:
+            power = factor.power
         if factor is not None and factor.p_value < ALPHA:
             is_off = True
             side = "too extreme" if factor.value < 1 else "not sure enough"
+            p_value = "< 0.001" if factor.p_value < 0.001 else f"= {factor.p_value:.3f}"
             told.append(
                 f"They are {side}: multiplied by {plain(factor.value, 2)} the log odds would fit "
-                f"better than chance explains (likelihood ratio, p = {plain(factor.p_value, 3)})."
+                f"better than chance explains (likelihood ratio, p {p_value})."
             )
+        if len(risks) == 1:
+            power = _power_of_slope(risks[0])
         if len(risks) == 1 and is_off_by(risks[0]):
             is_off = True
             told.append(f"Of the risks of “{risks[0].name}”: {risk_words(risks[0])}")
         rows = f"on {num_rows:,} scored rows"
         if is_off:
             return True, f"The probabilities are not quite right: {rows} {' '.join(told)}"
-        if factor is not None:
+        if power is not None:
             told.append(
-                f"A model whose log odds are off by a factor of 1.3 would be found out in "
-                f"{100 * factor.power:.0f} of 100 studies of this size."
+                "A model whose log odds are off by a factor of 1.3 would be found out in about "
+                f"{100 * power:.0f} of 100 studies of this size."
             )
         return True, f"{nothing} {rows}: {' '.join(told)}"
 
@@ -419,6 +425,9 @@ class Classes(SharesTask[Categorical]):
     ) -> tuple[float, ...]:
         """Return a likelihood of blocks for two classes, and an expectation for more."""
         if plan.num_outputs == 2:
+            events = int(targets.sum())  # which follow from such an echo
+            if min(events, len(targets) - events) < plan.rules.min_cell:
+                return ()
             return echo_of_two(said.predictive, targets)
         return echo_of_several(said.predictive, predictive)
 
@@ -587,9 +596,26 @@ def _band(
 
 
 def is_off_by(risk: ClassRisk) -> list[str]:
-    """Return by what stated risks are off, of slope and events over expected."""
+    """Return by what stated risks are off: of slope and events over expected, at 5% together."""
     found = [(name, risk.metrics[name]) for name in _NULL if name in risk.metrics]
-    return [name for name, e in found if not e.low <= _NULL[name] <= e.high]
+    return [name for name, e in found if _is_far(e, _NULL[name])]
+
+
+def _is_far(found: Estimate, null: float) -> bool:
+    """Whether a value is outside of an interval that is as wide as two figures need."""
+    reach = _WIDER * ((found.value - found.low) if null < found.value else found.high - found.value)
+    return abs(found.value - null) > reach
+
+
+def _power_of_slope(risk: ClassRisk) -> float | None:
+    """Return in what share of such studies a slope of 1.3, or of 1 / 1.3, is found to be off."""
+    slope = risk.metrics.get("slope")
+    if slope is None or slope.high <= slope.value:
+        return None
+    # In standard errors as they would be at a slope of 1, in proportion.
+    error = (slope.high - slope.value) / 1.96 / max(slope.value, 0.1)
+    shift, end = (1 - 1 / _FACTOR) / error, 1.96 * _WIDER
+    return float(scipy.stats.norm.sf(end - shift) + scipy.stats.norm.sf(end + shift))
 
 
 def _factor(predictive: Categorical, targets: Tensor) -> Factor | None:
