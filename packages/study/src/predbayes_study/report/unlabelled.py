@@ -113,8 +113,8 @@ def level_words(plan: Plan, level: FoundLevel) -> str:
     if level.without is not None:
         text += f" ({plain(level.without, 2)} without {level.decided_by}, which changes it most)"
     if level.shifts:
-        names, shift = plan.target.classes or (), level.shifts[1] - level.shifts[0]
-        text += f", with the odds of “{names[1]}” multiplied by {plain(math.exp(shift), 2)}"
+        second, times = (plan.target.classes or ())[1], plain(math.exp(level.shift), 2)
+        text += f", with the odds of “{second}” multiplied by {times}"
     return f"{text}."
 
 
@@ -124,8 +124,7 @@ def _one_site(found: AtSites) -> list[str]:
     if level is None or level.without is None:
         return []
     times = abs(math.log(level.inverse_temperature / level.without))
-    shift = level.shifts[1] - level.shifts[0] if level.shifts else 0.0
-    if max(times, abs(shift - level.shift_without)) <= math.log(_MOST_BY_ONE):
+    if max(times, abs(level.shift - level.shift_without)) <= math.log(_MOST_BY_ONE):
         return []
     text = (
         f"How sure the model is depends on what {level.decided_by} says: it is "
@@ -134,7 +133,7 @@ def _one_site(found: AtSites) -> list[str]:
     )
     if level.shifts:
         text += (
-            f"; odds are multiplied by {plain(math.exp(shift), 2)}, and would be by "
+            f"; odds are multiplied by {plain(math.exp(level.shift), 2)}, and would be by "
             f"{plain(math.exp(level.shift_without), 2)}"
         )
     return [f"{text}."]

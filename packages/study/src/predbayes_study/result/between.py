@@ -14,7 +14,6 @@ until the rest is alike. If that is half of them or more, none is named.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,11 +21,10 @@ import numpy.typing as npt
 import scipy  # whose parts load when they are used
 
 from predbayes.predictive.estimate import Estimate, Z
+from predbayes_study.result.groups import ALPHA, num_real
 from predbayes_study.result.schema import Between, Evaluated
 
 Array = npt.NDArray[np.float64]
-
-ALPHA = 0.05
 
 _MEASURES = ("slope", "intercept")
 
@@ -44,7 +42,7 @@ def between_sites(sites: Sequence[Evaluated]) -> tuple[Between, ...]:
         if len(values) > 1:
             found.append(_compared(measure, of, values))
     found.sort(key=lambda one: one.p_value)
-    return tuple(found[: _num_found([one.p_value for one in found])])
+    return tuple(found[: num_real([one.p_value for one in found])])
 
 
 def _told(sites: Sequence[Evaluated]) -> list[tuple[str, str]]:
@@ -90,11 +88,3 @@ def _farthest(means: Array, weights: Array) -> int:
     others = (weights.sum() - weights).clip(1e-9)
     z = (means - (weights @ means - weights * means) / others) / np.sqrt(1 / weights + 1 / others)
     return int(np.abs(z).argmax())
-
-
-def _num_found(p_values: Sequence[float]) -> int:
-    """Return how many of ascending p-values are below 0.05 by Holm's method."""
-    for place, p_value in enumerate(p_values):
-        if math.isnan(p_value) or p_value > ALPHA / (len(p_values) - place):
-            return place
-    return len(p_values)

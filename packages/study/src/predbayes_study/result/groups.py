@@ -246,15 +246,20 @@ def _area_look(name: str, here: RowRisks, there: RowRisks) -> Look:
     return Look(what, float(2 * scipy.stats.norm.sf(abs(z))))
 
 
+def num_real(p_values: Sequence[float]) -> int:
+    """Return how many of ascending p-values are below `ALPHA` by Holm's method."""
+    for place, p_value in enumerate(p_values):
+        if not p_value <= ALPHA / (len(p_values) - place):
+            return place
+    return len(p_values)
+
+
 def words_of(looks: Sequence[Look], num_groups: int) -> str:
     """Say which differences are larger than chance, allowing for how many were looked at."""
     if not looks:
         return "" if not num_groups else "Every group is too small to say anything about it."
-    found: list[str] = []
-    for place, look in enumerate(sorted(looks, key=lambda one: one.p_value)):
-        if look.p_value > ALPHA / (len(looks) - place):
-            break
-        found.append(look.what)
+    in_order = sorted(looks, key=lambda one: one.p_value)
+    found = [look.what for look in in_order[: num_real([look.p_value for look in in_order])]]
     many = f"{len(looks)} comparisons" if len(looks) > 1 else "one comparison"
     if not found:
         return (

@@ -264,7 +264,12 @@ class FoundLevel(Section):
     # The site without which it would change most, and what it would be; of one site none.
     decided_by: Sparse[str] = ""
     without: Sparse[Finite | None] = None
-    shift_without: Sparse[Finite] = 0.0  # of the second class's log odds, for two classes
+    shift_without: Sparse[Finite] = 0.0
+
+    @property
+    def shift(self) -> float:
+        """Of the second class's log odds, for two classes."""
+        return self.shifts[1] - self.shifts[0] if self.shifts else 0.0
 
 
 class Between(Section):
