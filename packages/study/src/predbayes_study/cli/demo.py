@@ -33,14 +33,16 @@ def run_here(run: Callable[[Say], tuple[Path, Result]], *, labels: bool) -> None
     """Run a demonstration, show its steps with the time, and then how good the model is."""
     import time
 
+    from predbayes_study.report.unlabelled import in_short
+    from predbayes_study.result.model import model_folder, plan_of
+
     began = time.monotonic()
     with watched():
         folder, result = run(lambda line: say(f"[{time.monotonic() - began:4.0f} s] {line}"))
-    if labels:
-        say(result.verdict)
-    scores = result.student.scores if result.at_sites is None else result.at_sites.pooled
-    assert scores is not None
-    accuracy, nll = (scores.metrics[name].value for name in ("accuracy", "nll"))
-    whose = "rows set apart" if labels else "sites' held-out rows"
-    say(f"accuracy {accuracy:.3f}, NLL {nll:.3f} on {scores.num_rows} {whose}")
+    say(in_short(plan_of(model_folder(folder)), result))
+    if labels:  # without, that sentence has the sites' figures, and says what they are of
+        scores = result.student.scores
+        assert scores is not None
+        accuracy, nll = (scores.metrics[name].value for name in ("accuracy", "nll"))
+        say(f"accuracy {accuracy:.3f}, NLL {nll:.3f} on {scores.num_rows} rows set apart")
     say(f"open {folder / 'report.html'}")
